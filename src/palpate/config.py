@@ -1,0 +1,162 @@
+"""Every choice a run can make, as frozen dataclasses that check themselves.
+
+They live together and import nothing heavy, so that the command line can show them as flags within half a second.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+Method = Literal["interaction", "supervised"]
+Encoder = Literal["auto", "small", "resnet18", "mlp"]
+Objective = Literal["contact", "paper", "paper-gaussian"]
+
+
+def _demand(holds: bool, what: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{what} is {value!r}; allowed is {allowed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What is minimised. The defaults are this package's own objective; `named` gives the paper's."""
+
+    external: Literal["likelihood", "point", "gaussian"] = "likelihood"
+    """How the object is placed: contact likelihood (ours), the paper's point losses, or its Gaussian ones."""
+    body: Literal["round", "axes"] = "round"
+    """Shape in the contact likelihood: a ball with a learned radius, or (in the plane) an ellipse with an angle."""
+    stay_weight: float = 100.0
+    """Weight on L_-, which keeps an untouched object where it is."""
+    split_on: Literal["log", "d"] = "log"
+    """Split the distances d_W or their logarithms; the paper's text says d_W."""
+    split_window: int = 4096
+    """How many past distances the threshold is computed from; 0: this batch alone, as in the paper."""
+    split_floor: float = 0.001
+    """Quantile of the distances of unrelated scenes under which all distances count as equal; 0: no floor."""
+    temperature: float = 0.1
+    """Divides d_W in the contrastive loss."""
+    contrast_dim: int = 8
+    """Dimension of W."""
+    contrast_gradient: bool = False
+    """Let the contrastive loss move the agent's representation too, as in the paper."""
+    attraction_floor: float = 0.0
+    """Above 0, pairs that lie far apart in W are no longer pulled together."""
+    attraction_floor_from: float = 0.3
+    """Share of the run after which `attraction_floor` applies."""
+    segment_gradient: bool = False
+    """Let the object's losses move the agent's representation; it then collapses."""
+    shared_network: bool = False
+    """Read the object's position from the contrastive network's features instead of a network of its own."""
+    radius: float | None = None
+    """Sum of the two bodies' radii in the action's unit, where it is known; needed for one-dimensional actions."""
+
+    def __post_init__(self) -> None:
+        _demand(self.external in ("likelihood", "point", "gaussian"), "external", self.external, "one of its names")
+        _demand(self.body in ("round", "axes"), "body", self.body, "'round' or 'axes'")
+        _demand(self.split_on in ("log", "d"), "split_on", self.split_on, "'log' or 'd'")
+        _demand(self.stay_weight >= 0, "stay_weight", self.stay_weight, "0 or more")
+        _demand(self.split_window == 0 or self.split_window >= 64, "split_window", self.split_window, "0, or 64 or more")
+        _demand(0 <= self.split_floor < 0.5, "split_floor", self.split_floor, "0 to 0.5")
+        _demand(self.temperature > 0, "temperature", self.temperature, "more than 0")
+        _demand(self.contrast_dim >= 2, "contrast_dim", self.contrast_dim, "2 or more")
+        _demand(0 <= self.attraction_floor < 1, "attraction_floor", self.attraction_floor, "0 to 1")
+        _demand(self.radius is None or self.radius > 0, "radius", self.radius, "more than 0")
+
+    @staticmethod
+    def named(name: str, **changes: Any) -> "ObjectiveConfig":
+        """`contact`, `paper` (Eq. 3-7) or `paper-gaussian` (Sec. 4.3), with some fields changed."""
+        paper = ObjectiveConfig(
+            external="point", stay_weight=1.0, split_on="d", split_window=0, split_floor=0.0, contrast_gradient=True
+        )
+        presets = {
+            "contact": ObjectiveConfig(),
+            "paper": paper,
+            "paper-gaussian": replace(paper, external="gaussian"),
+        }
+        _demand(name in presets, "objective", name, " or ".join(map(repr, presets)))
+        return replace(presets[name], **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What is needed to build a model again, together with its weights."""
+
+    method: Method = "interaction"
+    encoder: Literal["small", "resnet18", "mlp"]
+    observation_shape: tuple[int, ...]
+    n: int
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+
+    def __post_init__(self) -> None:
+        _demand(self.method in ("interaction", "supervised"), "method", self.method, "'interaction' or 'supervised'")
+        picture = len(self.observation_shape) == 3
+        wanted = ("small", "resnet18") if picture else ("mlp",)
+        kind = "pictures" if picture else "vectors"
+        _demand(self.encoder in wanted, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, wanted)))
+        _demand(self.n >= 1, "the action's dimension", self.n, "1 or more")
+        _demand(
+            self.objective.body == "round" or self.n == 2, "body", "axes", f"'round' when actions have {self.n} dimensions"
+        )
+        if self.n == 1 and self.method == "interaction" and self.objective.radius is None:
+            raise ValueError(
+                "actions have one dimension: an agent that never passes the object untouched cannot tell the object's "
+                "position from its radius. Give the sum of the two radii as radius=, in the action's unit"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How it is minimised."""
+
+    steps: int = 2500
+    """Optimiser steps."""
+    batch_size: int = 128
+    """Triples per step."""
+    learning_rate: float = 2e-3
+    """Largest learning rate of AdamW."""
+    schedule: Literal["one-cycle", "constant"] = "one-cycle"
+    """Learning rate over the run: up for a quarter and down to 0 along cosines, or constant as in the paper."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    clip_norm: float = 10.0
+    """Gradients are shortened to this norm."""
+    ema_decay: float = 0.0
+    """Above 0, the model handed out averages the weights of the last 1 / (1 - decay) steps."""
+    seed: int = 0
+    """Of weights, batches and everything else random."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto: a GPU if there is one."""
+    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
+    """Arithmetic of the encoders; auto: bf16 on a GPU."""
+    graph: bool = True
+    """On a GPU, capture the step in a CUDA graph."""
+    compile: bool = False
+    """Compile the encoders with torch.compile: a minute at the start, faster steps."""
+    log_every: int = 25
+    """Steps between readings."""
+    evaluate_every: int = 250
+    """Steps between evaluations on labelled data, where those are given."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints."""
+    tensorboard: bool = False
+    """Write TensorBoard curves too."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "log_every", "evaluate_every", "checkpoint_every"):
+            _demand(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        _demand(self.batch_size >= 2, "batch_size", self.batch_size, "2 or more: samples are contrasted with each other")
+        _demand(self.learning_rate > 0, "learning_rate", self.learning_rate, "more than 0")
+        _demand(self.schedule in ("one-cycle", "constant"), "schedule", self.schedule, "'one-cycle' or 'constant'")
+        _demand(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        _demand(self.clip_norm > 0, "clip_norm", self.clip_norm, "more than 0")
+        _demand(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "0 to 1")
+        _demand(self.device in ("auto", "cpu", "cuda"), "device", self.device, "'auto', 'cpu' or 'cuda'")
+
+    def learning_rate_at(self, share: float) -> float:
+        """The learning rate when `share` of the run is done."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        rise, low = 0.25, 0.04
+        if share < rise:
+            return self.learning_rate * (low + (1 - low) * (1 - math.cos(math.pi * share / rise)) / 2)
+        return self.learning_rate * (1 + math.cos(math.pi * (share - rise) / (1 - rise))) / 2

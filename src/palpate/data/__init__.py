@@ -1,0 +1,1 @@
+"""Triples: in memory, on disk, generated on the device."""

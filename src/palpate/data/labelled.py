@@ -1,0 +1,192 @@
+"""Triples with true states: for measuring a representation and for the supervised model, never for learning one.
+
+Supervision cannot leak as long as only those who measure (`metrics`, `figures`, `api.evaluate`, `experiments`), the
+supervised model and `data.collect`, which records the truth, import this module.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple, Self, final
+
+import h5py
+import numpy as np
+import torch
+from torch import Tensor
+
+from palpate.data.sources import Resident
+from palpate.data.stream import World
+from palpate.data.transitions import Batch, Index, Transitions, Writer, positions, split_rows
+
+
+class Truth(NamedTuple):
+    """True states of N triples, in the action's units; what a world does not know is None."""
+
+    agent: Tensor  # [N, n]
+    object: Tensor  # [N, n]
+    angle: Tensor | None = None  # [N] of the object, radians
+    contact: Tensor | None = None  # [N] bool: the agent touched the object
+    agent_next: Tensor | None = None  # [N, n]
+    object_next: Tensor | None = None  # [N, n]
+    angle_next: Tensor | None = None  # [N]
+
+    def known(self) -> dict[str, Tensor]:
+        return {name: x for name, x in self._asdict().items() if x is not None}
+
+
+class LabelledBatch(NamedTuple):
+    """A batch and the true states of its rows, None where unknown."""
+
+    batch: Batch
+    agent: Tensor  # [b, n]
+    object: Tensor  # [b, n]
+    angle: Tensor | None  # [b]
+    agent_next: Tensor | None  # [b, n]
+    object_next: Tensor | None  # [b, n]
+    angle_next: Tensor | None  # [b]
+
+
+@final
+class Labelled:
+    """Triples and, row for row, their true states."""
+
+    def __init__(self, transitions: Transitions, truth: Truth) -> None:
+        self.transitions = transitions
+        fields = {name: _as_tensor(name, x) for name, x in truth.known().items()}
+        self.truth = Truth(**fields)
+        for name, x in fields.items():
+            per_row = () if name in ("angle", "angle_next", "contact") else (transitions.n,)
+            shape = (len(transitions), *per_row)
+            if x.shape != shape:
+                raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}")
+            bad = ~x.isfinite().view(len(x), -1).all(1)
+            if bad.any():
+                row = int(bad.int().argmax())
+                raise ValueError(f"truth {name} is {x[row].tolist()} in row {row}; all values must be finite")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Triples and truth in an HDF5 file; the observations stay on disk."""
+        with ExitStack() as on_error:
+            transitions = on_error.enter_context(Transitions.open(path))
+            try:
+                with h5py.File(path, "r") as file:
+                    labelled = cls(transitions, _read_truth(file))
+            except (ValueError, OSError) as error:  # OSError: a damaged chunk
+                raise ValueError(f"{os.fspath(path)}: {error}") from error
+            on_error.pop_all()
+        return labelled
+
+    def close(self) -> None:
+        """Let go of the file, also for all subsets."""
+        self.transitions.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.transitions)
+
+    def __repr__(self) -> str:
+        return f"Labelled({self.transitions!r}, truth: {', '.join(self.truth.known())})"
+
+    def subset(self, index: Index) -> Self:
+        """These rows as a set of its own; the observations are shared."""
+        rows = positions(index, len(self))
+        truth = Truth(**{name: x[rows] for name, x in self.truth.known().items()})
+        return type(self)(self.transitions.subset(rows), truth)
+
+    def split(self, fraction: float, seed: int = 0) -> tuple[Self, Self]:
+        """Two disjoint random subsets, the same rows as `Transitions.split` gives."""
+        first, second = split_rows(len(self), fraction, seed)
+        return self.subset(first), self.subset(second)
+
+    def save(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write an HDF5 file with the group `truth`; `Transitions.open` reads it too, without the truth."""
+        triples, truth = self.transitions, self.truth.known()
+        with Writer(path, attributes=triples.attributes | dict(attributes or {}), overwrite=overwrite) as writer:
+            for block in triples.blocks():
+                writer.append(triples.rows(block), {name: x[block] for name, x in truth.items()})
+
+
+@final
+class LabelledResident:
+    """`Resident` with the true states of the rows drawn."""
+
+    capturable = True
+
+    def __init__(self, labelled: Labelled, batch_size: int, device: torch.device | str) -> None:
+        self._resident = Resident(labelled.transitions, batch_size, device)
+        self._truth = Truth(**{name: x.to(device) for name, x in labelled.truth.known().items()})
+        self.observation_shape = self._resident.observation_shape
+        self.n = self._resident.n
+
+    def draw(self, generator: torch.Generator) -> LabelledBatch:
+        rows = self._resident.choose(generator)
+        truth = Truth(**{name: x.index_select(0, rows) for name, x in self._truth.known().items()})
+        return _labelled_batch(self._resident.take(rows), truth)
+
+    def seek(self, step: int) -> None:
+        """The generator's state is the position."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@final
+class LabelledStream:
+    """`Stream` with the true states."""
+
+    capturable = True
+
+    def __init__(self, world: World, batch_size: int) -> None:
+        self.observation_shape = world.observation_shape
+        self.n = world.n
+        self._world = world
+        self._batch_size = batch_size
+
+    def draw(self, generator: torch.Generator) -> LabelledBatch:
+        states = self._world.sample(self._batch_size, generator)
+        o, o_next = self._world.render_pair(states)
+        return _labelled_batch(Batch(o, states.displacement, o_next), states)
+
+    def seek(self, step: int) -> None:
+        """The generator's state is the position."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:
+    return LabelledBatch(batch, *(getattr(states, name) for name in LabelledBatch._fields[1:]))
+
+
+def _as_tensor(name: str, values: Any) -> Tensor:
+    values = values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
+    if name == "contact":
+        if values.dtype != bool:
+            raise ValueError(f"truth contact has dtype {values.dtype}; allowed is bool: convert it with .astype(bool)")
+        return torch.from_numpy(values.copy())
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"truth {name} has dtype {values.dtype}; allowed are real numbers")
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def _read_truth(file: h5py.File) -> Truth:
+    group = file.get("truth")
+    if not isinstance(group, h5py.Group):
+        raise ValueError(
+            "there is no group 'truth', so nothing to compare with; collect(..., labelled=True) and Labelled.save "
+            "write one, and Transitions.open reads the file without it"
+        )
+    fields = {name: group[name][...] for name in Truth._fields if isinstance(group.get(name), h5py.Dataset)}
+    missing = [name for name in ("agent", "object") if name not in fields]
+    if missing:
+        there = ", ".join(sorted(group)) or "nothing"
+        raise ValueError(f"the group 'truth' has no dataset {missing[0]!r}; it holds {there}")
+    return Truth(**fields)

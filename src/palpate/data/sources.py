@@ -1,0 +1,181 @@
+"""Where batches come from: a set that lives on the training device, or one read from disk with bounded memory."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, TypeVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palpate.data.transitions import Batch, Transitions
+
+CPU_BUDGET = 4 * 1024**3  # bytes of a set that is kept in main memory
+GROUP_BYTES = 256 * 1000**2
+RUN_BYTES = 1024**2  # read in one go: several chunks of the file, and still hundreds of places in a group
+
+BatchT_co = TypeVar("BatchT_co", covariant=True)
+
+
+class Source(Protocol[BatchT_co]):
+    """What the training loop draws from."""
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def capturable(self) -> bool:
+        """Whether `draw` is device work without host synchronisation, fit for a CUDA graph."""
+
+    def draw(self, generator: torch.Generator) -> BatchT_co:
+        """The next batch, on the training device."""
+
+    def seek(self, step: int) -> None:
+        """Continue as if `step` batches had been drawn."""
+
+    def close(self) -> None: ...
+
+
+@final
+class Resident:
+    """The whole set on the device, uint8 as uint8; rows are drawn with replacement."""
+
+    capturable = True
+
+    def __init__(self, transitions: Transitions, batch_size: int, device: torch.device | str) -> None:
+        self.observation_shape = transitions.observation_shape
+        self.n = transitions.n
+        self._batch_size = batch_size
+        count = len(transitions)
+        self._set = Batch(
+            *(torch.empty((count, *x.shape[1:]), dtype=x.dtype, device=device) for x in transitions.rows([0]))
+        )
+        for block in transitions.blocks():
+            for whole, part in zip(self._set, transitions.rows(block), strict=True):
+                whole[block] = part
+
+    def draw(self, generator: torch.Generator) -> Batch:
+        return self.take(self.choose(generator))
+
+    def choose(self, generator: torch.Generator) -> Tensor:
+        """Row numbers of a batch, [b]."""
+        a = self._set.a
+        return torch.randint(len(a), (self._batch_size,), generator=generator, device=a.device)
+
+    def take(self, rows: Tensor) -> Batch:
+        return Batch(*(x.index_select(0, rows) for x in self._set))
+
+    def seek(self, step: int) -> None:
+        """The generator's state is the position."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@final
+class OnDisk:
+    """Epochs over a set too large for memory; each visits every row once.
+
+    Runs of neighbouring rows are put in random order, then shuffled row by row within groups of `group_bytes`. Two
+    groups are in memory: the one in use and the next, which a thread reads. The order follows from the seed and the
+    step alone, so that resuming needs no state; the generator given to `draw` is not used.
+    """
+
+    capturable = False
+
+    def __init__(
+        self,
+        transitions: Transitions,
+        batch_size: int,
+        device: torch.device | str,
+        seed: int,
+        group_bytes: int = GROUP_BYTES,
+    ) -> None:
+        self.observation_shape = transitions.observation_shape
+        self.n = transitions.n
+        self._transitions = transitions
+        self._batch_size = batch_size
+        self._device = torch.device(device)
+        self._seed = seed
+        row_bytes = transitions.nbytes // len(transitions)
+        self._group_rows = min(max(1, group_bytes // row_bytes), len(transitions))
+        # A group of few runs would be little more random than the file.
+        self._run_rows = max(1, min(RUN_BYTES // row_bytes, self._group_rows // 16))
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="palpate-reader")
+        self.seek(0)
+
+    def seek(self, step: int) -> None:
+        self._epoch, at = divmod(step * self._batch_size, len(self._transitions))
+        self._number, self._at = divmod(at, self._group_rows)
+        self._group: Batch | None = None
+        self._next: Future[Batch] | None = None
+
+    def draw(self, generator: torch.Generator) -> Batch:
+        parts, missing = [], self._batch_size
+        while missing:
+            group = self._current_group()
+            part = Batch(*(x[self._at : self._at + missing] for x in group))
+            parts.append(part)
+            missing -= len(part.a)
+            self._at += len(part.a)
+        return Batch(*(self._to_device(torch.cat(x)) for x in zip(*parts, strict=True)))
+
+    def close(self) -> None:
+        """End the reading thread."""
+        self._reader.shutdown(wait=True, cancel_futures=True)
+
+    def _current_group(self) -> Batch:
+        """The group that holds the next row."""
+        if self._group is not None and self._at == len(self._group.a):
+            self._group, self._at = None, 0
+        if self._group is None:
+            if self._next is None:
+                self._next = self._read_ahead()
+            self._group = self._next.result()
+            self._next = self._read_ahead()
+        return self._group
+
+    def _read_ahead(self) -> Future[Batch]:
+        """Start reading the group after the last one started."""
+        reading = self._reader.submit(self._transitions.rows, self._group_order(self._epoch, self._number))
+        self._number += 1
+        if self._number * self._group_rows >= len(self._transitions):
+            self._epoch, self._number = self._epoch + 1, 0
+        return reading
+
+    def _group_order(self, epoch: int, number: int) -> np.ndarray:
+        count = len(self._transitions)
+        whole = count // self._run_rows
+        rng = np.random.default_rng((self._seed, epoch, 0))
+        order = np.append(rng.permutation(whole), whole)  # a shorter run stays last, ...
+        start = rng.integers(count)  # ... so begin elsewhere each time, or the same rows would
+        at = np.arange(number * self._group_rows, min((number + 1) * self._group_rows, count))
+        rows = (order[at // self._run_rows] * self._run_rows + at % self._run_rows + start) % count
+        np.random.default_rng((self._seed, epoch, number + 1)).shuffle(rows)
+        return rows
+
+    def _to_device(self, x: Tensor) -> Tensor:
+        if self._device.type != "cuda":
+            return x.to(self._device)
+        return x.pin_memory().to(self._device, non_blocking=True)
+
+
+def source(
+    transitions: Transitions,
+    batch_size: int,
+    device: torch.device | str,
+    seed: int,
+    memory_budget: int | None = None,
+) -> Resident | OnDisk:
+    """Keep the set on the device if its observations fit into `memory_budget` bytes, else read it as it is needed.
+
+    The default budget is half of a GPU's free memory, the rest being the model's; 4 GiB elsewhere.
+    """
+    device = torch.device(device)
+    if memory_budget is None:
+        memory_budget = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else CPU_BUDGET
+    if transitions.nbytes <= memory_budget:
+        return Resident(transitions, batch_size, device)
+    return OnDisk(transitions, batch_size, device, seed)

@@ -1,0 +1,89 @@
+"""Observation -> features. An encoder is any module from an observation to a flat vector of `width` numbers.
+
+Pictures keep where things are: the last feature map is flattened, never averaged. Views are stacked on the channels.
+"""
+
+import math
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around a skip (He et al. 2016)."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.downsample: nn.Sequential | None = None
+        if stride != 1 or channels_in != channels:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        skip = x if self.downsample is None else self.downsample(x)
+        x = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(x)) + skip)
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 up to its last feature map, flattened; parameter names are torchvision's, so its weights load."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = nn.Sequential(BasicBlock(64, 64, 1), BasicBlock(64, 64, 1))
+        self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128, 1))
+        self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256, 1))
+        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.width = 512 * math.ceil(height / 32) * math.ceil(width / 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = F.max_pool2d(x, 3, 2, 1)
+        return self.layer4(self.layer3(self.layer2(self.layer1(x)))).flatten(1)
+
+
+class SmallCNN(nn.Module):
+    """Strided convolutions down to at most 9 x 9: learns Sprites in minutes on two cores.
+
+    The first one is wide and takes steps of 3: on a CPU its backward pass is what a training step costs.
+    """
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        channels, height, width = shape
+        layers: list[nn.Module] = [nn.Conv2d(channels, 16, 6, 3, 2), nn.ReLU()]
+        height, width, channels = (height - 2) // 3 + 1, (width - 2) // 3 + 1, 16
+        while max(height, width) > 9:
+            layers += [nn.Conv2d(channels, 32, 3, 2, 1), nn.ReLU()]
+            height, width, channels = math.ceil(height / 2), math.ceil(width / 2), 32
+        self.convolutions = nn.Sequential(*layers)
+        self.width = 128
+        self.mix = nn.Linear(channels * height * width, self.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.mix(self.convolutions(x).flatten(1)))
+
+
+class MLP(nn.Module):
+    """Three hidden layers for observations that are not pictures."""
+
+    def __init__(self, shape: tuple[int], width: int = 256) -> None:
+        super().__init__()
+        self.width = width
+        self.layers = nn.Sequential(
+            nn.Linear(shape[0], width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)

@@ -1,0 +1,1 @@
+"""Worlds: where triples come from."""

@@ -1,0 +1,318 @@
+"""Sprites: an agent and an object on a plane, sampled, swept and drawn in batches on any device (paper, Sec. 5.1).
+
+States live in the unit square, x to the right and y up. The agent touches as a disc; the object is a rectangle (the
+diamond is a square on its corner). It moves if and only if the agent's swept disc meets it, and then lands uniformly at
+random. Nothing here synchronises with the host, so sampling and drawing may be captured in a CUDA graph.
+
+Legend: b batch, k candidates, p side of a sprite's patch in pixels, h and w picture height and width.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+AGENT_COLOUR = (235, 60, 50)
+OBJECT_COLOUR = (70, 205, 90)
+CHECKER_COLOURS = ((12, 22, 92), (36, 84, 212))
+CHECKER_SIDE = 0.25  # of the picture
+MOVED_EPSILON = 0.01  # a touched object lands at least this far away: one pixel of 100
+OBJECT_RANGE = (0.2, 0.8)
+
+# The agent's figure as capsules (from, to, radius), in units of its touching radius; all of it lies inside that disc.
+FIGURE = (
+    ((0.0, 0.58), (0.0, 0.58), 0.38),  # head
+    ((0.0, 0.15), (0.0, -0.30), 0.26),  # trunk
+    ((-0.72, 0.10), (0.72, 0.10), 0.13),  # arms
+    ((0.0, -0.30), (-0.38, -0.76), 0.14),  # legs
+    ((0.0, -0.30), (0.38, -0.76), 0.14),
+)
+
+
+class Scene(NamedTuple):
+    """True states: what the learner never sees."""
+
+    agent: Tensor  # [b, 2]
+    object: Tensor  # [b, 2]
+    angle: Tensor  # [b] of the object's long axis, radians; constant for the diamond
+
+
+class Triple(NamedTuple):
+    """One transition of true states."""
+
+    agent: Tensor  # [b, 2]
+    object: Tensor  # [b, 2]
+    angle: Tensor  # [b]
+    agent_next: Tensor  # [b, 2]
+    object_next: Tensor  # [b, 2]
+    angle_next: Tensor  # [b]
+    displacement: Tensor  # [b, 2] the action
+    contact: Tensor  # [b] bool: touched, which is the same as moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpritesConfig:
+    """The world's constants; the defaults are those every published number uses."""
+
+    size: int = 100  # pixels on a side
+    body: Literal["diamond", "rectangle"] = "diamond"
+    background: bool = False  # a checker nine times the picture that moves with the agent
+    contact_share: float | None = 0.5  # wanted share of touched triples; None: whatever random motion gives
+    agent_radius: float = 0.045
+    diamond_half_diagonal: float = 0.085
+    rectangle_half_sides: tuple[float, float] = (0.165, 0.015)
+
+    def __post_init__(self) -> None:
+        if not 16 <= self.size <= 1024:
+            raise ValueError(f"size is {self.size} pixels; allowed is 16 to 1024")
+        if self.body not in ("diamond", "rectangle"):
+            raise ValueError(f"body is {self.body!r}; allowed are 'diamond' and 'rectangle'")
+        if self.contact_share is not None and not 0 <= self.contact_share <= 1:
+            raise ValueError(f"contact_share is {self.contact_share}; give a share from 0 to 1, or None for natural")
+        margin = OBJECT_RANGE[0]
+        if not 0.01 <= self.agent_radius <= margin:
+            raise ValueError(f"agent_radius is {self.agent_radius}; allowed is 0.01 to {margin} of the picture")
+        if not all(0 < side <= margin for side in (*self.half_sides, math.hypot(*self.half_sides))):
+            raise ValueError(
+                f"the {self.body}'s half sides are {self.half_sides}; it must be positive and fit into a circle of "
+                f"radius {margin}, or it would leave the picture"
+            )
+
+    @property
+    def half_sides(self) -> tuple[float, float]:
+        if self.body == "rectangle":
+            return self.rectangle_half_sides
+        return (self.diamond_half_diagonal / math.sqrt(2),) * 2
+
+    @property
+    def turns(self) -> bool:
+        """Whether the object has an orientation that changes."""
+        return self.body == "rectangle"
+
+
+class Sprites:
+    """The batched world: `sample` true triples, `render` scenes; both take their randomness from a generator."""
+
+    n = 2
+
+    def __init__(self, config: SpritesConfig | None = None, device: torch.device | str = "cpu") -> None:
+        self.config = config or SpritesConfig()
+        self.device = torch.device(device)
+        self.observation_shape = (3, self.config.size, self.config.size)
+        self._half = torch.tensor(self.config.half_sides, device=self.device)
+        self._corners = self._half * torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]], device=self.device)
+        self._pixels = torch.arange(self.config.size, device=self.device)
+        self._candidates = self._count_candidates()
+
+    # States
+
+    def sample(self, count: int, generator: torch.Generator) -> Triple:
+        """Random triples: bodies apart in o and in o', a share of contacts as configured."""
+        k = self._candidates
+        scene = self._propose((count, k), generator)
+        target = self._uniform((count, k, 2), *self._agent_range, generator)
+        touched = self._sweeps(scene, target - scene.agent)  # [b, k]
+        score = self._apart(scene).int()
+        if self.config.contact_share is not None:
+            wanted = torch.rand(count, generator=generator, device=self.device) < self.config.contact_share
+            score = score + score * (touched == wanted[:, None])
+        # One pass of rejection sampling without a loop: enough candidates that none fits in one triple of 1e9, and
+        # then that triple is still a true one.
+        best = score.argmax(dim=1, keepdim=True)  # [b, 1]
+        at = best[..., None].expand(-1, -1, 2)
+        scene = Scene(
+            scene.agent.gather(1, at)[:, 0], scene.object.gather(1, at)[:, 0], scene.angle.gather(1, best)[:, 0]
+        )
+        agent_next = target.gather(1, at)[:, 0]
+        contact = touched.gather(1, best)[:, 0]
+        return self._land(scene, agent_next, contact, generator)
+
+    def reset(self, count: int, generator: torch.Generator) -> Scene:
+        """Random scenes with agent and object apart."""
+        triple = self.sample(count, generator)
+        return Scene(triple.agent, triple.object, triple.angle)
+
+    def step(self, scene: Scene, displacement: Tensor, generator: torch.Generator) -> Triple:
+        """Move the agents by `displacement`, stopped at the border axis by axis; touched objects land at random."""
+        agent_next = (scene.agent + displacement).clamp(*self._agent_range)
+        contact = self._sweeps(scene, agent_next - scene.agent)
+        return self._land(scene, agent_next, contact, generator)
+
+    def touches(self, scene: Scene, displacement: Tensor) -> Tensor:
+        """Exactly whether the agent's disc meets the object on its way: `[b]` bool."""
+        return self._sweeps(scene, displacement)
+
+    def _count_candidates(self) -> int:
+        """Candidates per triple so that a wanted contact (or miss) is missing from them once in 1e9 triples."""
+        if self.config.contact_share is None:
+            return 24  # only bodies that overlap at the start are rejected
+        generator = torch.Generator(self.device).manual_seed(0)
+        scene = self._propose((1 << 15,), generator)
+        target = self._uniform((1 << 15, 2), *self._agent_range, generator)
+        touched, apart = self._sweeps(scene, target - scene.agent), self._apart(scene)
+        rarest = min(float((touched & apart).float().mean()), float((~touched & apart).float().mean()))
+        if rarest < 0.01:
+            raise ValueError(
+                f"with bodies of this size random motion gives contacts and misses in a share of {rarest:.4f} at the "
+                f"rarer end, too few to reach contact_share={self.config.contact_share}; take larger bodies or "
+                "contact_share=None"
+            )
+        return math.ceil(math.log(1e-9) / math.log1p(-rarest))
+
+    @property
+    def _agent_range(self) -> tuple[float, float]:
+        return self.config.agent_radius, 1 - self.config.agent_radius
+
+    def _uniform(self, shape: tuple[int, ...], low: float, high: float, generator: torch.Generator) -> Tensor:
+        return low + (high - low) * torch.rand(shape, generator=generator, device=self.device)
+
+    def _propose(self, shape: tuple[int, ...], generator: torch.Generator) -> Scene:
+        agent = self._uniform((*shape, 2), *self._agent_range, generator)
+        return Scene(agent, *self._propose_object(shape, generator))
+
+    def _propose_object(self, shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        position = self._uniform((*shape, 2), *OBJECT_RANGE, generator)
+        if self.config.turns:
+            return position, self._uniform(shape, 0.0, math.pi, generator)
+        return position, torch.full(shape, math.pi / 4, device=self.device)
+
+    def _land(self, scene: Scene, agent_next: Tensor, contact: Tensor, generator: torch.Generator) -> Triple:
+        """Put touched objects at a random free place; the others stay."""
+        tries = 24  # a landing place is taken with probability < 0.2, so all are with < 1e-16
+        position, angle = self._propose_object((len(agent_next), tries), generator)
+        free = self._apart(Scene(agent_next[:, None].expand_as(position), position, angle))
+        free &= (position - scene.object[:, None]).norm(dim=-1) > MOVED_EPSILON
+        first = free.int().argmax(dim=1, keepdim=True)
+        landed = position.gather(1, first[..., None].expand(-1, -1, 2))[:, 0]
+        turned = angle.gather(1, first)[:, 0]
+        return Triple(
+            *scene,
+            agent_next,
+            torch.where(contact[:, None], landed, scene.object),
+            torch.where(contact, turned, scene.angle),
+            agent_next - scene.agent,
+            contact,
+        )
+
+    def _in_body_frame(self, points: Tensor, angle: Tensor) -> Tensor:
+        cos, sin = angle.cos(), angle.sin()
+        x, y = points.unbind(-1)
+        return torch.stack((cos * x + sin * y, cos * y - sin * x), -1)
+
+    def _apart(self, scene: Scene) -> Tensor:
+        """Disc and rectangle do not overlap."""
+        offset = self._in_body_frame(scene.agent - scene.object, scene.angle)
+        return self._box_distance(offset) > self.config.agent_radius
+
+    def _box_distance(self, offset: Tensor) -> Tensor:
+        return (offset.abs() - self._half).clamp(min=0).norm(dim=-1)
+
+    def _sweeps(self, scene: Scene, displacement: Tensor) -> Tensor:
+        """Segment against rectangle, both exact: it crosses the rectangle, or an end or a corner comes within the
+        agent's radius (the distance of two convex sets that do not meet is taken at a vertex of one of them)."""
+        start = self._in_body_frame(scene.agent - scene.object, scene.angle)
+        move = self._in_body_frame(displacement, scene.angle)
+        nearest = torch.minimum(self._box_distance(start), self._box_distance(start + move))
+        length2 = move.square().sum(-1).clamp(min=1e-20)
+        for corner in self._corners:
+            t = (((corner - start) * move).sum(-1) / length2).clamp(0, 1)
+            nearest = torch.minimum(nearest, (start + t[..., None] * move - corner).norm(dim=-1))
+        # Slabs: the parameters at which the line enters and leaves each pair of sides.
+        inverse = 1 / torch.where(move.abs() < 1e-12, 1e-12, move)
+        one, two = (-self._half - start) * inverse, (self._half - start) * inverse
+        enter = torch.minimum(one, two).amax(-1).clamp(min=0)
+        leave = torch.maximum(one, two).amin(-1).clamp(max=1)
+        return (nearest <= self.config.agent_radius) | (enter <= leave)
+
+    # Pictures
+
+    def render(self, scene: Scene, dtype: torch.dtype = torch.uint8) -> Tensor:
+        """Draw scenes anti-aliased at their exact positions: `[b, 3, h, w]` uint8, or a float dtype in [0, 1]."""
+        shades = dtype if dtype == torch.uint8 else torch.float32
+        canvas = self._checker(scene.agent, shades) if self.config.background else self._black(scene.agent, shades)
+        self._paint(canvas, scene.agent, self.config.agent_radius, AGENT_COLOUR, self._figure_coverage)
+        reach = math.hypot(*self.config.half_sides)
+        self._paint(canvas, scene.object, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, scene.angle))
+        picture = canvas.view(-1, *self.observation_shape)
+        return picture if dtype == torch.uint8 else (picture / 255).to(dtype)
+
+    def render_pair(self, triple: Triple) -> tuple[Tensor, Tensor]:
+        """The pictures before and after, `[b, 3, h, w]` uint8 each."""
+        before = Scene(triple.agent, triple.object, triple.angle)
+        after = Scene(triple.agent_next, triple.object_next, triple.angle_next)
+        o, o_next = self.render(Scene(*map(torch.cat, zip(before, after, strict=True)))).chunk(2)
+        return o, o_next
+
+    def _black(self, agent: Tensor, shades: torch.dtype) -> Tensor:
+        return torch.zeros(len(agent), 3, self.config.size**2, dtype=shades, device=self.device)
+
+    def _checker(self, agent: Tensor, shades: torch.dtype) -> Tensor:
+        """The part of the checker in view, box-filtered; a product of two one-dimensional waves, so cheap."""
+        size = self.config.size
+        corner = 2 * agent  # of the view, in picture sides, in a background of 3 x 3
+        waves = []
+        for start, pixel in ((corner[:, :1], self._pixels), (corner[:, 1:], self._pixels.flip(0))):
+            along = (start + (pixel + 0.5) / size) / CHECKER_SIDE  # [b, size], in squares
+            to_edge = 0.5 - ((along % 2) - 1).abs()  # +-0.5 inside a square, 0 on its edge
+            waves.append((to_edge * 2 * CHECKER_SIDE * size).clamp(-1, 1))
+        light = 0.5 + 0.5 * waves[0][:, None, :] * waves[1][:, :, None]  # [b, h, w]
+        dark, bright = CHECKER_COLOURS
+        channels = [low + (high - low) * light for low, high in zip(dark, bright, strict=True)]
+        return torch.stack([self._as_shades(channel, shades) for channel in channels], 1).flatten(2)
+
+    def _as_shades(self, values: Tensor, shades: torch.dtype) -> Tensor:
+        return (values + 0.5).to(shades) if shades == torch.uint8 else values
+
+    def _paint(
+        self,
+        canvas: Tensor,
+        centre: Tensor,
+        reach: float,
+        colour: tuple[int, int, int],
+        coverage: Callable[[tuple[Tensor, Tensor]], Tensor],
+    ) -> None:
+        """Blend a shape into `canvas` [b, 3, h*w]; only the patch around it is touched."""
+        size = self.config.size
+        p = min(size, math.ceil(2 * reach * size) + 2)
+        column = centre[:, :1] * size - 0.5  # in pixel indices
+        row = (1 - centre[:, 1:]) * size - 0.5
+        columns, rows = (
+            (at - reach * size - 0.5).ceil().clamp(0, size - p).long() + self._pixels[:p] for at in (column, row)
+        )  # [b, p]
+        at = ((columns - column)[:, None, :] / size, (row - rows)[:, :, None] / size)
+        alpha = coverage(at).flatten(1)[:, None]  # [b, 1, p*p]
+        index = (rows[:, :, None] * size + columns[:, None, :]).flatten(1)[:, None].expand(-1, 3, -1)
+        under = canvas.gather(2, index).float()
+        paint = torch.stack([torch.full_like(alpha[:, 0], shade) for shade in colour], 1)
+        canvas.scatter_(2, index, self._as_shades(under + alpha * (paint - under), canvas.dtype))
+
+    def _figure_coverage(self, at: tuple[Tensor, Tensor]) -> Tensor:
+        """Union of the figure's capsules, from their signed distances."""
+        radius = self.config.agent_radius
+        x, y = at[0] / radius, at[1] / radius
+        nearest = None
+        for (x0, y0), (x1, y1), thickness in FIGURE:
+            dx, dy = x1 - x0, y1 - y0
+            length2 = dx * dx + dy * dy
+            if length2:
+                t = (((x - x0) * dx + (y - y0) * dy) / length2).clamp(0, 1)
+                gap = torch.hypot(x - x0 - t * dx, y - y0 - t * dy) - thickness
+            else:
+                gap = torch.hypot(x - x0, y - y0) - thickness
+            nearest = gap if nearest is None else torch.minimum(nearest, gap)
+        assert nearest is not None
+        return (0.5 - nearest * radius * self.config.size).clamp(0, 1)
+
+    def _box_coverage(self, at: tuple[Tensor, Tensor], angle: Tensor) -> Tensor:
+        """Box filter of the rectangle in its own frame: right also where it is thinner than a pixel."""
+        cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
+        x, y = at
+        alpha: Tensor | float = 1.0
+        for offset, half in zip((cos * x + sin * y, cos * y - sin * x), self.config.half_sides, strict=True):
+            scaled, edge = offset * self.config.size, half * self.config.size
+            alpha = alpha * ((edge - scaled + 0.5).clamp(0, 1) - (-edge - scaled + 0.5).clamp(0, 1))
+        assert isinstance(alpha, Tensor)
+        return alpha

@@ -1,0 +1,103 @@
+"""Points, segments and ellipsoids: pure tensor functions that broadcast over leading dimensions.
+
+Legend: n ambient dimension; `...` any batch shape, for instance [b] or [b, k] for k objects.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Segment(NamedTuple):
+    """The path of an agent that moves straight from `start` by `move` (paper, Assumption 2)."""
+
+    start: Tensor  # [..., n]
+    move: Tensor  # [..., n]; all zero: the path is the point `start`
+
+    def at(self, t: Tensor) -> Tensor:
+        """The point at parameter `t` [...] in [0, 1]: `[..., n]`."""
+        return self.start + t[..., None] * self.move
+
+
+def segment_distance2(point: Tensor, path: Segment) -> Tensor:
+    """Squared distance of a point to a segment: inf over x in the path of |point - x|^2, `[...]`."""
+    return _nearest(point - path.start, path.move)
+
+
+def segment_mahalanobis2(point: Tensor, path: Segment, root: Tensor) -> Tensor:
+    """Squared Mahalanobis distance of `point` to a segment, `[...]`.
+
+    `root` [..., n, n] is a square root of the precision matrix, root^T root = covariance^-1: the plane is mapped by it
+    so that the ellipsoid becomes the unit ball, and segments stay segments.
+    """
+    return _nearest(_map(root, point - path.start), _map(root, path.move))
+
+
+def _map(matrix: Tensor, vector: Tensor) -> Tensor:
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def _nearest(offset: Tensor, move: Tensor) -> Tensor:
+    """min over t in [0, 1] of |offset - t move|^2: a quadratic in t, so its clamped vertex."""
+    length2 = move.square().sum(-1)
+    t = (offset * move).sum(-1) / length2.clamp(min=torch.finfo(move.dtype).tiny)
+    return (offset - t.clamp(0, 1)[..., None] * move).square().sum(-1)
+
+
+def double_angle(angle: Tensor) -> Tensor:
+    """A body's axis as a unit vector that forgets front and back: (cos 2 angle, sin 2 angle), `[..., 2]`."""
+    return torch.stack((torch.cos(2 * angle), torch.sin(2 * angle)), -1)
+
+
+def axis_angle(double: Tensor) -> Tensor:
+    """The inverse of `double_angle`, in [0, pi): `[...]`."""
+    return (torch.atan2(double[..., 1], double[..., 0]) / 2) % torch.pi
+
+
+def ellipse(double: Tensor, semi_axes: Tensor) -> Tensor:
+    """Covariance [..., 2, 2] of the ellipse whose first semi-axis lies along the doubled angle `double` [..., 2].
+
+    With a = (l1^2 + l2^2) / 2 and b = (l1^2 - l2^2) / 2 it is a I + b [[cos 2t, sin 2t], [sin 2t, -cos 2t]]: no angle
+    is ever computed, so it is smooth everywhere.
+    """
+    return _reflect(double, semi_axes.square())
+
+
+def ellipse_root(double: Tensor, semi_axes: Tensor) -> Tensor:
+    """Symmetric square root of the inverse of `ellipse`: `[..., 2, 2]`, for `segment_mahalanobis2`."""
+    return _reflect(double, 1 / semi_axes)
+
+
+def _reflect(double: Tensor, eigenvalues: Tensor) -> Tensor:
+    """The symmetric matrix with these two eigenvalues [..., 2], the first along the doubled angle."""
+    first, second = eigenvalues.unbind(-1)
+    mean, half = (first + second) / 2, (first - second) / 2
+    cos, sin = double.unbind(-1)
+    return torch.stack((mean + half * cos, half * sin, half * sin, mean - half * cos), -1).unflatten(-1, (2, 2))
+
+
+def long_axis(covariance: Tensor) -> Tensor:
+    """Direction [..., n] of the largest semi-axis of an ellipsoid, a unit vector of arbitrary sign."""
+    return torch.linalg.eigh(covariance).eigenvectors[..., -1]
+
+
+def gaussian_kl(mean: Tensor, root: Tensor, mean_other: Tensor, root_other: Tensor) -> Tensor:
+    """KL(N || N_other), `[...]`; the covariances are given by lower triangular roots, covariance = root root^T."""
+    n = mean.shape[-1]
+    ratio = torch.linalg.solve_triangular(root_other, root, upper=False)
+    gap = torch.linalg.solve_triangular(root_other, (mean - mean_other)[..., None], upper=False)
+    log_det = (_diagonal(root_other).log() - _diagonal(root).log()).sum(-1)
+    return 0.5 * (ratio.square().sum((-2, -1)) + gap.square().sum((-2, -1)) - n) + log_det
+
+
+def gaussian_nll(point: Tensor, mean: Tensor, root: Tensor) -> Tensor:
+    """-log N(point; mean, root root^T), `[...]`."""
+    n = mean.shape[-1]
+    gap = torch.linalg.solve_triangular(root, (point - mean)[..., None], upper=False)
+    half_log_two_pi = 0.9189385332046727
+    return 0.5 * gap.square().sum((-2, -1)) + _diagonal(root).log().sum(-1) + n * half_log_two_pi
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1)

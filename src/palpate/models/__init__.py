@@ -1,0 +1,1 @@
+"""One class per method, each with loss and encode."""

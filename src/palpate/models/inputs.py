@@ -1,0 +1,84 @@
+"""What every model shares: how observations enter, what comes out, and how encoders are made."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from palpate.config import ModelConfig
+from palpate.data.transitions import Batch
+from palpate.encoders import MLP, ResNet18, SmallCNN
+
+
+class Encoding(NamedTuple):
+    """Where things are, in the action's unit; b observations in n dimensions."""
+
+    agent: Tensor  # [b, n]
+    object: Tensor  # [b, n]
+    covariance: Tensor | None  # [b, n, n] ellipsoid of object plus agent: semi-axes are roots of the eigenvalues
+    orientation: Tensor | None  # [b] angle of the long axis, modulo pi; in the plane, for bodies with axes
+
+
+class Loss(NamedTuple):
+    """What a model says of a batch: the terms whose sum it minimises, and what is worth watching beside them."""
+
+    terms: dict[str, Tensor]  # scalars, weights included
+    readings: dict[str, Tensor]  # scalars, detached
+
+
+class Inputs(nn.Module):
+    """Observations and actions on a scale a network likes.
+
+    Actions are divided by one number, their root mean square: a scale per axis would break isometry.
+    """
+
+    mean: Tensor
+    spread: Tensor
+    unit: Tensor
+
+    def __init__(self, observation_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        per_channel = (observation_shape[0], *(1 for _ in observation_shape[1:]))
+        self.register_buffer("mean", torch.zeros(per_channel))
+        self.register_buffer("spread", torch.ones(per_channel))
+        self.register_buffer("unit", torch.ones(()))
+
+    @torch.no_grad()
+    def measure(self, batch: Batch) -> None:
+        """Take the scales from a sample of the data."""
+        o = torch.cat((batch.o, batch.o_next)).float()
+        spread, mean = torch.std_mean(o, dim=[0, *range(2, o.dim())], keepdim=True)
+        self.mean.copy_(mean[0])
+        # A channel that hardly varies carries noise at most: it is not blown up.
+        self.spread.copy_(spread[0].clamp(min=max(0.1 * float(spread.max()), 1e-6)))
+        self.unit.copy_(batch.a.square().sum(-1).mean().sqrt())
+        if not self.unit > 0:
+            raise ValueError("all actions are zero: nothing moved, so there is nothing to learn from")
+
+    def forward(self, o: Tensor) -> Tensor:
+        x = (o.float() - self.mean) / self.spread
+        return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+
+def make_encoder(config: ModelConfig) -> nn.Module:
+    """One encoder of the configured kind."""
+    kind = {"small": SmallCNN, "resnet18": ResNet18, "mlp": MLP}[config.encoder]
+    encoder: nn.Module = kind(config.observation_shape)
+    return encoder.to(memory_format=torch.channels_last) if len(config.observation_shape) == 3 else encoder
+
+
+class Branch(nn.Module):
+    """An encoder and a linear read-out.
+
+    The read-out runs in float32: bf16 has 8 bits, and a position needs more.
+    """
+
+    def __init__(self, encoder: nn.Module, out: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(encoder.width, out)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.encoder(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.head(features.float())

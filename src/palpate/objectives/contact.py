@@ -1,0 +1,47 @@
+"""The object: where it must be, given which triples touched it (paper, Sec. 4.2 and 4.3, and the contact likelihood).
+
+Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k, n] serves k objects.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2
+
+DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
+
+
+def stay(z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
+    """L_- = |z_ext - z_ext'|^2 for an untouched triple (Eq. 4, left), `[b]`."""
+    return (z_ext - z_ext_next).square().sum(-1)
+
+
+def touch(z_ext: Tensor, path: Segment) -> Tensor:
+    """L_+ = squared distance of z_ext to the path, for a touched triple (Eq. 4, right), `[b]`."""
+    return segment_distance2(z_ext, path)
+
+
+def gaussian_stay(mean: Tensor, root: Tensor, mean_next: Tensor, root_next: Tensor) -> Tensor:
+    """L_- of a body with a volume: the KL divergence, in both directions averaged (Sec. 4.3), `[b]`."""
+    forward = gaussian_kl(mean, root, mean_next, root_next)
+    return (forward + gaussian_kl(mean_next, root_next, mean, root)) / 2
+
+
+def gaussian_touch(mean: Tensor, root: Tensor, path: Segment, t: Tensor) -> Tensor:
+    """L_+ of a body with a volume: -log N of the path's point at `t`, drawn uniformly by the caller (Sec. 4.3), `[b]`."""
+    return gaussian_nll(path.at(t), mean, root)
+
+
+def contact_logit(distance2: Tensor, radius: Tensor | float, softness: Tensor | float) -> Tensor:
+    """log-odds of a touch at squared distance d^2 from the path: (r - d) / t, `[b]`."""
+    return (radius - torch.sqrt(distance2 + DISTANCE_EPS)) / softness
+
+
+def contact_nll(logit: Tensor, contact: Tensor) -> Tensor:
+    """-log P(contact), with P(touch) = sigmoid(logit), `[b]`.
+
+    A departure from the paper, whose L_+ only uses paths that touched: a path that did not says that the body is not
+    there, and the two together place the body's centre and give its radius.
+    """
+    return binary_cross_entropy_with_logits(logit, contact.to(logit.dtype), reduction="none")

@@ -1,0 +1,37 @@
+"""Telling scenes apart: the contrastive representation w (paper, Sec. 4.2).
+
+Legend: b batch, n ambient dimension, m dimension of W.
+"""
+
+import torch
+from torch import Tensor
+
+
+def squared_distance(w: Tensor, w_other: Tensor) -> Tensor:
+    """d_W, the squared Euclidean distance in float32 (under bf16 the untouched triples would all collapse to 0)."""
+    return (w.float() - w_other.float()).square().sum(-1)
+
+
+def infonce(
+    w: Tensor, w_next: Tensor, z_int_next: Tensor, *, temperature: float, attraction_floor: Tensor | float = 0.0
+) -> Tensor:
+    """L_cont = d_W(w, w') / tau + log E_o'' exp(-d_W(w', w'') / tau - |z_int' - z_int''|^2) (Eq. 5), `[b]`.
+
+    The expectation runs over every other o' of the batch, never over o' itself. With `attraction_floor` f > 0 the first
+    term becomes -log(exp(-d / tau) + f): pairs far apart, which were touched, stop being pulled together.
+    """
+    b = len(w)
+    if b < 2:
+        raise ValueError("InfoNCE compares the samples of a batch with each other; a batch of 1 has no other")
+    attraction = squared_distance(w, w_next) / temperature
+    if isinstance(attraction_floor, Tensor) or attraction_floor > 0:
+        attraction = -torch.log(torch.exp(-attraction) + attraction_floor)
+    apart = pairwise(w_next.float()) / temperature + pairwise(z_int_next.float())  # [b, b]
+    itself = torch.eye(b, dtype=torch.bool, device=w.device)
+    repulsion = torch.logsumexp((-apart).masked_fill(itself, -torch.inf), dim=1)
+    return attraction + repulsion - torch.log(torch.tensor(b - 1.0))
+
+
+def pairwise(x: Tensor) -> Tensor:
+    """All squared distances between rows, [b, b]; by differences, since |x|^2 + |y|^2 - 2 x.y loses the small ones."""
+    return (x[:, None] - x[None, :]).square().sum(-1)

@@ -1,0 +1,265 @@
+"""THE loop, and what a step needs.
+
+A step is pure device work: on a GPU it is captured once in a CUDA graph and replayed; the host only sets the learning
+rate, reads averages every few steps, and saves. True states never come here: evaluation is a callback.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from palpate.checkpoint import read_state, write_state
+from palpate.config import TrainingConfig
+from palpate.data.sources import Source
+from palpate.models.inputs import Loss
+from palpate.runlog import RunLog
+
+
+class Interrupted(Exception):
+    """Ctrl-C: the run stopped between two steps and can be continued from its folder."""
+
+
+class NonFiniteLoss(RuntimeError):
+    """A loss term or the gradient was not a number; no update was made from it."""
+
+
+def train(
+    model: nn.Module,
+    source: Source,
+    config: TrainingConfig,
+    *,
+    folder: Path | None = None,
+    evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+    watch: Callable[[int, dict[str, float]], None] | None = None,
+) -> None:
+    """Minimise `model.loss` over batches of `source`; continues from `folder`'s checkpoint if it has one."""
+    run = Run(model, source, config)
+    run.restore(folder)
+    log = RunLog(folder, run.step, tensorboard=config.tensorboard)
+    advance = run.captured() if run.device.type == "cuda" and config.graph else run.advance
+    with interrupt_between_steps() as interrupted:
+        while run.step < config.steps and not interrupted():
+            run.set_schedule()
+            advance()
+            run.step += 1
+            last = run.step == config.steps
+            if last or run.step % config.log_every == 0:
+                readings = run.read()  # the only wait for the device
+                if evaluate and (last or run.step % config.evaluate_every == 0):
+                    with run.as_deployed():
+                        readings |= evaluate(model)
+                log.write(run.step, readings)
+                if watch:
+                    watch(run.step, readings)
+            if folder and (last or run.step % config.checkpoint_every == 0):
+                run.save(folder)
+    if run.step < config.steps:
+        if folder:
+            run.save(folder)
+        raise Interrupted(f"stopped after step {run.step} of {config.steps}")
+    run.adopt_average()
+
+
+def training_device(config: TrainingConfig) -> torch.device:
+    """Where this run takes place."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch sees no GPU here; take device='cpu' or 'auto'")
+    use_cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if use_cuda else "cpu")
+
+
+class Run:
+    """What a step reads and writes, on the device."""
+
+    def __init__(self, model: nn.Module, source: Source, config: TrainingConfig) -> None:
+        self.device = training_device(config)
+        precision = config.precision
+        if precision == "auto":
+            precision = "bf16-mixed" if self.device.type == "cuda" else "32-true"
+        self.fabric = Fabric(accelerator=self.device.type, devices=1, precision=precision)
+        self.config, self.source, self.step = config, source, 0
+        self.plain = model.to(self.device)
+        groups = model.parameter_groups()
+        self.lr_scales = [group.pop("lr_scale", 1.0) for group in groups]
+        cuda = self.device.type == "cuda"
+        groups = [dict(group, lr=torch.zeros((), device=self.device)) for group in groups]
+        optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True, capturable=cuda)
+        self.model, self.optimizer = self.fabric.setup(model, optimizer)
+        self.model.mark_forward_method("loss")
+        self.parameters = list(model.parameters())
+        self.average = [p.detach().clone() for p in self.parameters] if config.ema_decay else []
+        self.generator = torch.Generator(self.device).manual_seed(config.seed)
+        self.progress = torch.zeros((), device=self.device)
+        self.notes: Notes | None = None
+        if config.compile:
+            for encoder in model.encoders():
+                encoder.compile()
+        self.model.train()
+
+    def advance(self, batch: Any = None) -> None:
+        """One step of optimisation; nothing here waits for the device."""
+        batch = self.source.draw(self.generator) if batch is None else batch
+        loss: Loss = self.model.loss(batch, self.generator, self.progress)
+        self.optimizer.zero_grad()
+        self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        if self.notes is None:
+            self.notes = Notes([*loss.terms, "gradient"], list(loss.readings), self.device)
+        # A fused optimizer leaves weights and moments alone where this flag is set, without asking the host.
+        self.optimizer.optimizer.found_inf = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
+        self.optimizer.step()
+        if self.average:
+            torch._foreach_lerp_(self.average, self.parameters, 1 - self.config.ema_decay)
+
+    def captured(self) -> Callable[[], None]:
+        """`advance` as a CUDA graph: the first steps run eagerly to settle memory and choose kernels."""
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        graph.register_generator_state(self.generator)
+        held: Any = None  # where batches that come from the host are put for the graph to find
+        eager_steps, captured = 3, False
+
+        def step() -> None:
+            nonlocal held, eager_steps, captured
+            if not self.source.capturable:
+                fresh = self.source.draw(self.generator)
+                held = fresh if held is None else type(fresh)(*map(Tensor.copy_, held, fresh))
+            if eager_steps:
+                eager_steps -= 1
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    self.advance(held)
+                torch.cuda.current_stream().wait_stream(side)
+                return
+            if not captured:
+                with torch.cuda.graph(graph):
+                    self.advance(held)
+                captured = True
+            graph.replay()
+
+        return step
+
+    def set_schedule(self) -> None:
+        """Learning rate and progress of the step to come, written from the host without waiting."""
+        share = self.step / self.config.steps
+        self.progress.fill_(share)
+        for group, scale in zip(self.optimizer.param_groups, self.lr_scales, strict=True):
+            group["lr"].fill_(scale * self.config.learning_rate_at(share))
+
+    def read(self) -> dict[str, float]:
+        """Averages since the last call; raises if a step was not finite."""
+        assert self.notes is not None
+        return {**self.notes.read(), "learning_rate": self.config.learning_rate_at(self.step / self.config.steps)}
+
+    @contextmanager
+    def as_deployed(self) -> Iterator[None]:
+        """The model as it would be handed out now: averaged weights, evaluation mode."""
+        kept = [p.detach().clone() for p in self.parameters] if self.average else []
+        self.adopt_average()
+        self.plain.eval()
+        try:
+            yield
+        finally:
+            self.plain.train()
+            with torch.no_grad():
+                for parameter, value in zip(self.parameters, kept, strict=False):
+                    parameter.copy_(value)
+
+    def adopt_average(self) -> None:
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, self.average, strict=False):
+                parameter.copy_(value)
+        self.plain.eval()
+
+    def save(self, folder: Path) -> None:
+        moments = {
+            f"{i}.{name}": value
+            for i, parameter in enumerate(self.parameters)
+            for name, value in self.optimizer.state[parameter].items()
+        }
+        groups = {
+            "model": self.plain.state_dict(),
+            "optimizer": moments,
+            "average": {str(i): value for i, value in enumerate(self.average)},
+            "random": {"generator": self.generator.get_state()},
+        }
+        write_state(folder / "checkpoint" / "state.safetensors", groups, {"step": self.step})
+
+    def restore(self, folder: Path | None) -> None:
+        path = folder / "checkpoint" / "state.safetensors" if folder else None
+        if path is None or not path.exists():
+            return
+        groups, facts = read_state(path)
+        self.plain.load_state_dict(groups["model"])
+        for key, value in groups["optimizer"].items():
+            index, name = key.split(".")
+            parameter = self.parameters[int(index)]
+            # Moments take the parameter's memory layout, the step counter its device.
+            like = torch.empty_like(parameter if value.dim() else torch.empty((), device=self.device))
+            self.optimizer.state[parameter][name] = like.copy_(value)
+        for index, value in groups["average"].items():
+            self.average[int(index)].copy_(value)
+        self.generator.set_state(groups["random"]["generator"])
+        self.step = int(facts["step"])
+        self.source.seek(self.step)
+
+
+class Notes:
+    """Running sums of what a step reports, and whether anything in it was not finite."""
+
+    def __init__(self, terms: list[str], readings: list[str], device: torch.device) -> None:
+        self.terms, self.names = terms, [*terms, *readings]
+        self.sums = torch.zeros(len(self.names), device=device)
+        self.count = torch.zeros((), device=device)
+        self.bad = torch.zeros(len(terms), dtype=torch.bool, device=device)
+        self.stop = torch.zeros((), device=device)
+
+    def add(self, terms: list[Tensor], readings: list[Tensor]) -> Tensor:
+        """Note one step; returns the flag, 1 from the first step with a non-finite term on."""
+        values = torch.stack([value.detach().float() for value in (*terms, *readings)])
+        # Only the first bad step is named: what follows it without an update says nothing new.
+        self.bad |= ~values[: len(terms)].isfinite() & (self.stop == 0)
+        self.stop.copy_(self.bad.any())
+        self.sums += torch.where(self.stop > 0, 0.0, values)
+        self.count += 1 - self.stop
+        return self.stop
+
+    def read(self) -> dict[str, float]:
+        *means, count = torch.cat((self.sums / self.count.clamp(min=1), self.count[None])).tolist()
+        if self.stop.item():
+            names = [name for name, bad in zip(self.terms, self.bad.tolist(), strict=True) if bad]
+            raise NonFiniteLoss(
+                f"not finite: {', '.join(names)}, {int(count)} good steps after the last reading; the weights were not "
+                "touched by it. Lower the learning rate, or look for extreme values in the observations."
+            )
+        self.sums.zero_()
+        self.count.zero_()
+        return dict(zip(self.names, means, strict=True))
+
+
+@contextmanager
+def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
+    """Turns Ctrl-C into a question asked between steps, so that no step is half done; a second Ctrl-C is immediate."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,197 @@
+import ast
+import inspect
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from palpate.data import sources, stream, transitions
+from palpate.data.labelled import Labelled, LabelledResident, LabelledStream, Truth
+from palpate.data.stream import Stream
+from palpate.data.transitions import Transitions
+
+
+class States(NamedTuple):
+    agent: Tensor
+    object: Tensor
+    angle: Tensor
+    agent_next: Tensor
+    object_next: Tensor
+    angle_next: Tensor
+    displacement: Tensor
+    contact: Tensor
+
+
+class FakeWorld:
+    device = torch.device("cpu")
+    observation_shape = (1, 2, 2)
+    n = 2
+
+    def sample(self, count: int, generator: torch.Generator) -> States:
+        agent, thing, move, thing_next = torch.rand(4, count, 2, generator=generator)
+        angle, angle_next = torch.rand(2, count, generator=generator)
+        return States(agent, thing, angle, agent + move, thing_next, angle_next, move, move[:, 0] > 0.5)
+
+    def render_pair(self, states: States) -> tuple[Tensor, Tensor]:
+        before = torch.cat((states.agent, states.object), 1)
+        after = torch.cat((states.agent_next, states.object_next), 1)
+        o, o_next = ((x * 100).byte().view(-1, 1, 2, 2) for x in (before, after))
+        return o, o_next
+
+
+def labelled(count: int = 30, **changes: object) -> Labelled:
+    """Row i has o = i and every true value equal to i, or i + 1 afterwards."""
+    i = torch.arange(count).float()
+    pairs = i[:, None].expand(count, 2)
+    triples = Transitions(observation=i[:, None], action=torch.ones(count, 2), next_observation=i[:, None] + 1)
+    truth = Truth(pairs, pairs, i, i % 2 == 0, pairs + 1, pairs + 1, i + 1)
+    return Labelled(triples, truth._replace(**changes))
+
+
+def assert_rows(data: Labelled, rows: list[int]) -> None:
+    i = torch.tensor(rows).float()
+    assert len(data) == len(rows)
+    assert torch.equal(data.transitions.rows(slice(None)).o[:, 0], i)
+    truth = data.truth
+    assert truth.contact.tolist() == [row % 2 == 0 for row in rows]
+    for x in (truth.agent[:, 0], truth.object[:, 1], truth.angle):
+        assert torch.equal(x, i)
+    for x in (truth.agent_next, truth.object_next, truth.angle_next):
+        assert torch.equal(x.view(len(i), -1)[:, 0], i + 1)
+
+
+class TestLabelled:
+    def test_subset_keeps_rows_together(self) -> None:
+        assert_rows(labelled().subset([7, -1, 2]), [7, 29, 2])
+        assert_rows(labelled().subset(np.arange(30) > 27), [28, 29])
+
+    def test_split_takes_the_rows_of_transitions(self) -> None:
+        data = labelled()
+        for part, triples in zip(data.split(0.4, seed=2), data.transitions.split(0.4, seed=2), strict=True):
+            assert_rows(part, triples.rows(slice(None)).o[:, 0].int().tolist())
+
+    def test_numpy_and_missing_fields(self) -> None:
+        points = np.zeros((30, 2))
+        data = Labelled(labelled().transitions, Truth(points, points))
+        assert data.truth.agent.dtype == torch.float32
+        assert data.truth.angle is None
+        assert data.subset([1]).truth.contact is None
+        assert repr(data).endswith("truth: agent, object)")
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"agent": torch.zeros(29, 2)}, r"truth agent has shape \(29, 2\); these triples need \(30, 2\)"),
+            ({"object_next": torch.zeros(30, 3)}, r"truth object_next has shape \(30, 3\); .* \(30, 2\)"),
+            ({"angle": torch.zeros(30, 1)}, r"truth angle has shape \(30, 1\); these triples need \(30,\)"),
+            ({"contact": torch.zeros(30)}, r"truth contact has dtype float32; allowed is bool"),
+            ({"agent": torch.zeros(30, 2, dtype=torch.bool)}, "truth agent has dtype bool; allowed are real numbers"),
+            ({"angle": torch.arange(30).log()}, r"truth angle is -inf in row 0; all values must be finite"),
+            ({"object": torch.arange(60).view(30, 2) / (torch.arange(30) != 4)[:, None]}, r"truth object is .* row 4;"),
+        ],
+    )
+    def test_wrong_truth(self, change: dict[str, Tensor], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            labelled(**change)
+
+
+class TestFile:
+    def test_round_trip(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(transitions, "BLOCK_BYTES", 80)  # several appends
+        labelled().save(tmp_path / "test.h5", attributes={"seed": 4})
+        with Labelled.open(tmp_path / "test.h5") as stored:
+            assert_rows(stored, list(range(30)))
+            assert_rows(stored.subset([5, 3]), [5, 3])
+            assert stored.transitions.attributes == {"seed": 4}
+        with pytest.raises(FileExistsError, match="overwrite=True"):
+            labelled().save(tmp_path / "test.h5")
+
+    def test_fields_that_are_unknown_stay_unknown(self, tmp_path: Path) -> None:
+        labelled(angle=None, contact=None, angle_next=None).save(tmp_path / "test.h5")
+        with h5py.File(tmp_path / "test.h5") as file:
+            assert sorted(file["truth"]) == ["agent", "agent_next", "object", "object_next"]
+        with Labelled.open(tmp_path / "test.h5") as stored:
+            assert stored.truth.angle is stored.truth.contact is stored.truth.angle_next is None
+
+    def test_transitions_do_not_see_the_truth(self, tmp_path: Path) -> None:
+        labelled().save(tmp_path / "test.h5")
+        with Transitions.open(tmp_path / "test.h5") as stored:
+            assert len(stored) == 30
+            assert not hasattr(stored, "truth")
+            stored.save(tmp_path / "plain.h5")
+        with h5py.File(tmp_path / "plain.h5") as file:
+            assert "truth" not in file
+
+    def test_no_truth(self, tmp_path: Path) -> None:
+        labelled().transitions.save(tmp_path / "plain.h5")
+        with pytest.raises(ValueError, match=r"plain\.h5: there is no group 'truth'.*collect\(..., labelled=True\)"):
+            Labelled.open(tmp_path / "plain.h5")
+        with h5py.File(tmp_path / "plain.h5", "a"):  # fails while a reader holds it
+            pass
+
+    @pytest.mark.parametrize("field", ["agent", "object"])
+    def test_needed_fields(self, tmp_path: Path, field: str) -> None:
+        labelled().save(tmp_path / "test.h5")
+        with h5py.File(tmp_path / "test.h5", "a") as file:
+            del file["truth"][field]
+        with pytest.raises(
+            ValueError, match=rf"test\.h5: the group 'truth' has no dataset '{field}'; it holds a.*angle"
+        ):
+            Labelled.open(tmp_path / "test.h5")
+
+    def test_truth_of_another_length(self, tmp_path: Path) -> None:
+        labelled().save(tmp_path / "test.h5")
+        with h5py.File(tmp_path / "test.h5", "a") as file:
+            file["truth/angle"].resize(12, axis=0)
+        with pytest.raises(ValueError, match=r"test\.h5: truth angle has shape \(12,\); these triples need \(30,\)"):
+            Labelled.open(tmp_path / "test.h5")
+
+
+class TestDrawing:
+    def test_resident_keeps_rows_together(self) -> None:
+        source = LabelledResident(labelled(), 64, "cpu")
+        batch = source.draw(torch.Generator().manual_seed(0))
+        i = batch.batch.o[:, 0]
+        assert len(i.unique()) > 10
+        assert torch.equal(batch.agent, i[:, None].expand(64, 2))
+        assert torch.equal(batch.angle, i)
+        assert torch.equal(batch.object_next[:, 1], i + 1)
+        assert (source.observation_shape, source.n, source.capturable) == ((1,), 2, True)
+
+    def test_resident_without_angles(self) -> None:
+        source = LabelledResident(labelled(angle=None, angle_next=None), 4, "cpu")
+        batch = source.draw(torch.Generator())
+        assert batch.angle is batch.angle_next is None
+
+    def test_stream_gives_the_worlds_triples_and_no_truth(self) -> None:
+        world = FakeWorld()
+        states = world.sample(9, torch.Generator().manual_seed(3))
+        source = Stream(world, 9)
+        batch = source.draw(torch.Generator().manual_seed(3))
+        for x, y in zip(
+            batch, (world.render_pair(states)[0], states.displacement, world.render_pair(states)[1]), strict=True
+        ):
+            assert torch.equal(x, y)
+        assert batch._fields == ("o", "a", "o_next")
+        assert (source.observation_shape, source.n, source.capturable) == ((1, 2, 2), 2, True)
+
+    def test_labelled_stream_adds_the_truth(self) -> None:
+        world = FakeWorld()
+        states = world.sample(9, torch.Generator().manual_seed(3))
+        batch = LabelledStream(world, 9).draw(torch.Generator().manual_seed(3))
+        for x, y in zip(batch.batch, Stream(world, 9).draw(torch.Generator().manual_seed(3)), strict=True):
+            assert torch.equal(x, y)
+        for name in ("agent", "object", "angle", "agent_next", "object_next", "angle_next"):
+            assert torch.equal(getattr(batch, name), getattr(states, name))
+
+
+@pytest.mark.parametrize("module", [transitions, sources, stream])
+def test_the_training_path_does_not_import_the_truth(module: object) -> None:
+    tree = ast.parse(inspect.getsource(module))
+    imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert imported
+    assert not {"palpate.data", "palpate.data.labelled", "palpate.data.collect"} & set(imported)
