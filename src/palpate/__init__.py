@@ -1,1 +1,41 @@
-"""palpate."""
+"""palpate: where an agent and an object are, from what the agent saw and how it moved."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from palpate.api import evaluate as evaluate
+    from palpate.api import fit as fit
+    from palpate.data.collect import collect as collect
+    from palpate.data.labelled import Labelled as Labelled
+    from palpate.data.labelled import Truth as Truth
+    from palpate.data.transitions import Transitions as Transitions
+    from palpate.representation import Representation as Representation
+    from palpate.representation import load as load
+
+_HOMES = {
+    "Labelled": "palpate.data.labelled",
+    "Representation": "palpate.representation",
+    "Transitions": "palpate.data.transitions",
+    "Truth": "palpate.data.labelled",
+    "collect": "palpate.data.collect",
+    "evaluate": "palpate.api",
+    "fit": "palpate.api",
+    "load": "palpate.representation",
+}
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used: `import palpate` costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'palpate' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

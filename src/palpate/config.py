@@ -10,6 +10,7 @@ from typing import Any, Literal
 Method = Literal["interaction", "supervised"]
 Encoder = Literal["auto", "small", "resnet18", "mlp"]
 Objective = Literal["contact", "paper", "paper-gaussian"]
+Body = Literal["round", "axes"]
 
 
 def _demand(holds: bool, what: str, value: object, allowed: str) -> None:
@@ -23,7 +24,7 @@ class ObjectiveConfig:
 
     external: Literal["likelihood", "point", "gaussian"] = "likelihood"
     """How the object is placed: contact likelihood (ours), the paper's point losses, or its Gaussian ones."""
-    body: Literal["round", "axes"] = "round"
+    body: Body = "round"
     """Shape in the contact likelihood: a ball with a learned radius, or (in the plane) an ellipse with an angle."""
     stay_weight: float = 100.0
     """Weight on L_-, which keeps an untouched object where it is."""
@@ -39,7 +40,7 @@ class ObjectiveConfig:
     """Dimension of W."""
     contrast_gradient: bool = False
     """Let the contrastive loss move the agent's representation too, as in the paper."""
-    attraction_floor: float = 0.0
+    attraction_floor: float = 0.05
     """Above 0, pairs that lie far apart in W are no longer pulled together."""
     attraction_floor_from: float = 0.3
     """Share of the run after which `attraction_floor` applies."""
@@ -66,7 +67,13 @@ class ObjectiveConfig:
     def named(name: str, **changes: Any) -> "ObjectiveConfig":
         """`contact`, `paper` (Eq. 3-7) or `paper-gaussian` (Sec. 4.3), with some fields changed."""
         paper = ObjectiveConfig(
-            external="point", stay_weight=1.0, split_on="d", split_window=0, split_floor=0.0, contrast_gradient=True
+            external="point",
+            stay_weight=1.0,
+            split_on="d",
+            split_window=0,
+            split_floor=0.0,
+            contrast_gradient=True,
+            attraction_floor=0.0,
         )
         presets = {
             "contact": ObjectiveConfig(),
@@ -84,6 +91,7 @@ class ModelConfig:
     method: Method = "interaction"
     encoder: Literal["small", "resnet18", "mlp"]
     observation_shape: tuple[int, ...]
+    observation_dtype: Literal["uint8", "float32"] = "uint8"
     n: int
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
 
@@ -116,12 +124,10 @@ class TrainingConfig:
     """Largest learning rate of AdamW."""
     schedule: Literal["one-cycle", "constant"] = "one-cycle"
     """Learning rate over the run: up for a quarter and down to 0 along cosines, or constant as in the paper."""
-    weight_decay: float = 0.0
+    weight_decay: float = 0.05
     """Decoupled weight decay."""
     clip_norm: float = 10.0
     """Gradients are shortened to this norm."""
-    ema_decay: float = 0.0
-    """Above 0, the model handed out averages the weights of the last 1 / (1 - decay) steps."""
     seed: int = 0
     """Of weights, batches and everything else random."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -149,7 +155,6 @@ class TrainingConfig:
         _demand(self.schedule in ("one-cycle", "constant"), "schedule", self.schedule, "'one-cycle' or 'constant'")
         _demand(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         _demand(self.clip_norm > 0, "clip_norm", self.clip_norm, "more than 0")
-        _demand(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "0 to 1")
         _demand(self.device in ("auto", "cpu", "cuda"), "device", self.device, "'auto', 'cpu' or 'cuda'")
 
     def learning_rate_at(self, share: float) -> float:

@@ -4,10 +4,11 @@ A step is pure device work: on a GPU it is captured once in a CUDA graph and rep
 rate, reads averages every few steps, and saves. True states never come here: evaluation is a callback.
 """
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,19 +34,24 @@ class NonFiniteLoss(RuntimeError):
 
 def train(
     model: nn.Module,
-    source: Source,
+    source: Source[Any],
     config: TrainingConfig,
     *,
     folder: Path | None = None,
     evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+    criterion: str | None = None,
     watch: Callable[[int, dict[str, float]], None] | None = None,
 ) -> None:
-    """Minimise `model.loss` over batches of `source`; continues from `folder`'s checkpoint if it has one."""
+    """Minimise `model.loss` over batches of `source`; continues from `folder`'s checkpoint if it has one.
+
+    `criterion` names a reading of `evaluate` to be small: the weights of the evaluation where it was smallest are the
+    ones handed out. It must not need labels.
+    """
     run = Run(model, source, config)
     run.restore(folder)
     log = RunLog(folder, run.step, tensorboard=config.tensorboard)
     advance = run.captured() if run.device.type == "cuda" and config.graph else run.advance
-    with interrupt_between_steps() as interrupted:
+    with closing(log), interrupt_between_steps() as interrupted:
         while run.step < config.steps and not interrupted():
             run.set_schedule()
             advance()
@@ -54,18 +60,17 @@ def train(
             if last or run.step % config.log_every == 0:
                 readings = run.read()  # the only wait for the device
                 if evaluate and (last or run.step % config.evaluate_every == 0):
-                    with run.as_deployed():
-                        readings |= evaluate(model)
+                    readings |= run.evaluated(evaluate, criterion)
                 log.write(run.step, readings)
                 if watch:
                     watch(run.step, readings)
             if folder and (last or run.step % config.checkpoint_every == 0):
                 run.save(folder)
-    if run.step < config.steps:
-        if folder:
-            run.save(folder)
-        raise Interrupted(f"stopped after step {run.step} of {config.steps}")
-    run.adopt_average()
+        if run.step < config.steps:
+            if folder:
+                run.save(folder)
+            raise Interrupted(f"stopped after step {run.step} of {config.steps}")
+    run.adopt_best()
 
 
 def training_device(config: TrainingConfig) -> torch.device:
@@ -95,19 +100,20 @@ class Run:
         self.model, self.optimizer = self.fabric.setup(model, optimizer)
         self.model.mark_forward_method("loss")
         self.parameters = list(model.parameters())
-        self.average = [p.detach().clone() for p in self.parameters] if config.ema_decay else []
+        self.best: dict[str, Tensor] = {}
+        self.best_value = math.inf
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.progress = torch.zeros((), device=self.device)
         self.notes: Notes | None = None
         if config.compile:
-            for encoder in model.encoders():
-                encoder.compile()
+            model.compile_step()
         self.model.train()
 
     def advance(self, batch: Any = None) -> None:
         """One step of optimisation; nothing here waits for the device."""
         batch = self.source.draw(self.generator) if batch is None else batch
-        loss: Loss = self.model.loss(batch, self.generator, self.progress)
+        with self.fabric.autocast():
+            loss: Loss = self.model.loss(batch, self.generator, self.progress)
         self.optimizer.zero_grad()
         self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
@@ -116,8 +122,6 @@ class Run:
         # A fused optimizer leaves weights and moments alone where this flag is set, without asking the host.
         self.optimizer.optimizer.found_inf = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
         self.optimizer.step()
-        if self.average:
-            torch._foreach_lerp_(self.average, self.parameters, 1 - self.config.ema_decay)
 
     def captured(self) -> Callable[[], None]:
         """`advance` as a CUDA graph: the first steps run eagerly to settle memory and choose kernels."""
@@ -156,26 +160,25 @@ class Run:
     def read(self) -> dict[str, float]:
         """Averages since the last call; raises if a step was not finite."""
         assert self.notes is not None
-        return {**self.notes.read(), "learning_rate": self.config.learning_rate_at(self.step / self.config.steps)}
+        rate = self.config.learning_rate_at(self.step / self.config.steps)
+        return {**self.notes.read(), **self.plain.vitals(), "learning_rate": rate}
 
-    @contextmanager
-    def as_deployed(self) -> Iterator[None]:
-        """The model as it would be handed out now: averaged weights, evaluation mode."""
-        kept = [p.detach().clone() for p in self.parameters] if self.average else []
-        self.adopt_average()
+    def evaluated(
+        self, evaluate: Callable[[nn.Module], dict[str, float]], criterion: str | None
+    ) -> dict[str, float]:
+        """Evaluate as it would be handed out now, and remember the weights if they are the best so far."""
         self.plain.eval()
-        try:
-            yield
-        finally:
-            self.plain.train()
-            with torch.no_grad():
-                for parameter, value in zip(self.parameters, kept, strict=False):
-                    parameter.copy_(value)
-
-    def adopt_average(self) -> None:
         with torch.no_grad():
-            for parameter, value in zip(self.parameters, self.average, strict=False):
-                parameter.copy_(value)
+            scores = evaluate(self.plain)
+        self.plain.train()
+        if criterion is not None and scores[criterion] < self.best_value:
+            self.best_value = scores[criterion]
+            self.best = {name: value.detach().clone() for name, value in self.plain.state_dict().items()}
+        return scores
+
+    def adopt_best(self) -> None:
+        if self.best:
+            self.plain.load_state_dict(self.best)
         self.plain.eval()
 
     def save(self, folder: Path) -> None:
@@ -187,10 +190,11 @@ class Run:
         groups = {
             "model": self.plain.state_dict(),
             "optimizer": moments,
-            "average": {str(i): value for i, value in enumerate(self.average)},
+            "best": self.best,
             "random": {"generator": self.generator.get_state()},
         }
-        write_state(folder / "checkpoint" / "state.safetensors", groups, {"step": self.step})
+        facts = {"step": self.step, "best_value": self.best_value if self.best else None}
+        write_state(folder / "checkpoint" / "state.safetensors", groups, facts)
 
     def restore(self, folder: Path | None) -> None:
         path = folder / "checkpoint" / "state.safetensors" if folder else None
@@ -204,8 +208,9 @@ class Run:
             # Moments take the parameter's memory layout, the step counter its device.
             like = torch.empty_like(parameter if value.dim() else torch.empty((), device=self.device))
             self.optimizer.state[parameter][name] = like.copy_(value)
-        for index, value in groups["average"].items():
-            self.average[int(index)].copy_(value)
+        if groups["best"]:
+            self.best = {name: value.to(self.device) for name, value in groups["best"].items()}
+            self.best_value = facts["best_value"]
         self.generator.set_state(groups["random"]["generator"])
         self.step = int(facts["step"])
         self.source.seek(self.step)

@@ -107,28 +107,39 @@ class Sprites:
         self._pixels = torch.arange(self.config.size, device=self.device)
         self._candidates = self._count_candidates()
 
+    def compile(self) -> None:
+        """Fuse the arithmetic of choosing and drawing, which is hundreds of small kernels otherwise."""
+        self._arrange = torch.compile(self._arrange)  # type: ignore[method-assign]
+        self.render = torch.compile(self.render)  # type: ignore[method-assign]
+
     # States
 
     def sample(self, count: int, generator: torch.Generator) -> Triple:
         """Random triples: bodies apart in o and in o', a share of contacts as configured."""
-        k = self._candidates
-        scene = self._propose((count, k), generator)
-        target = self._uniform((count, k, 2), *self._agent_range, generator)
+        shape = (count, self._candidates, 7)
+        return self._arrange(
+            torch.rand(shape, generator=generator, device=self.device),
+            torch.rand(count, generator=generator, device=self.device),
+            self._landing_numbers(count, generator),
+        )
+
+    def _arrange(self, numbers: Tensor, coin: Tensor, landing: Tensor) -> Triple:
+        """From uniform numbers to triples: the best of k candidates each.
+
+        One pass of rejection sampling without a loop: there are so many candidates that none fits in one triple of
+        1e9, and then that triple is still a true one.
+        """
+        scene = Scene(self._roam(numbers[..., 0:2]), *self._place(numbers[..., 2:5]))
+        target = self._roam(numbers[..., 5:7])
         touched = self._sweeps(scene, target - scene.agent)  # [b, k]
         score = self._apart(scene).int()
         if self.config.contact_share is not None:
-            wanted = torch.rand(count, generator=generator, device=self.device) < self.config.contact_share
-            score = score + score * (touched == wanted[:, None])
-        # One pass of rejection sampling without a loop: enough candidates that none fits in one triple of 1e9, and
-        # then that triple is still a true one.
+            score = score + score * (touched == (coin < self.config.contact_share)[:, None])
         best = score.argmax(dim=1, keepdim=True)  # [b, 1]
         at = best[..., None].expand(-1, -1, 2)
-        scene = Scene(
-            scene.agent.gather(1, at)[:, 0], scene.object.gather(1, at)[:, 0], scene.angle.gather(1, best)[:, 0]
-        )
-        agent_next = target.gather(1, at)[:, 0]
-        contact = touched.gather(1, best)[:, 0]
-        return self._land(scene, agent_next, contact, generator)
+        agent, position, agent_next = (x.gather(1, at)[:, 0] for x in (scene.agent, scene.object, target))
+        scene = Scene(agent, position, scene.angle.gather(1, best)[:, 0])
+        return self._land(scene, agent_next, touched.gather(1, best)[:, 0], landing)
 
     def reset(self, count: int, generator: torch.Generator) -> Scene:
         """Random scenes with agent and object apart."""
@@ -139,7 +150,7 @@ class Sprites:
         """Move the agents by `displacement`, stopped at the border axis by axis; touched objects land at random."""
         agent_next = (scene.agent + displacement).clamp(*self._agent_range)
         contact = self._sweeps(scene, agent_next - scene.agent)
-        return self._land(scene, agent_next, contact, generator)
+        return self._land(scene, agent_next, contact, self._landing_numbers(len(agent_next), generator))
 
     def touches(self, scene: Scene, displacement: Tensor) -> Tensor:
         """Exactly whether the agent's disc meets the object on its way: `[b]` bool."""
@@ -150,8 +161,9 @@ class Sprites:
         if self.config.contact_share is None:
             return 24  # only bodies that overlap at the start are rejected
         generator = torch.Generator(self.device).manual_seed(0)
-        scene = self._propose((1 << 15,), generator)
-        target = self._uniform((1 << 15, 2), *self._agent_range, generator)
+        numbers = torch.rand(1 << 15, 7, generator=generator, device=self.device)
+        scene = Scene(self._roam(numbers[:, 0:2]), *self._place(numbers[:, 2:5]))
+        target = self._roam(numbers[:, 5:7])
         touched, apart = self._sweeps(scene, target - scene.agent), self._apart(scene)
         rarest = min(float((touched & apart).float().mean()), float((~touched & apart).float().mean()))
         if rarest < 0.01:
@@ -166,23 +178,26 @@ class Sprites:
     def _agent_range(self) -> tuple[float, float]:
         return self.config.agent_radius, 1 - self.config.agent_radius
 
-    def _uniform(self, shape: tuple[int, ...], low: float, high: float, generator: torch.Generator) -> Tensor:
-        return low + (high - low) * torch.rand(shape, generator=generator, device=self.device)
+    def _roam(self, numbers: Tensor) -> Tensor:
+        """Uniform numbers [..., 2] to places of the agent."""
+        low, high = self._agent_range
+        return low + (high - low) * numbers
 
-    def _propose(self, shape: tuple[int, ...], generator: torch.Generator) -> Scene:
-        agent = self._uniform((*shape, 2), *self._agent_range, generator)
-        return Scene(agent, *self._propose_object(shape, generator))
-
-    def _propose_object(self, shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        position = self._uniform((*shape, 2), *OBJECT_RANGE, generator)
+    def _place(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Uniform numbers [..., 3] to places [..., 2] and angles [...] of the object."""
+        low, high = OBJECT_RANGE
+        position = low + (high - low) * numbers[..., :2]
         if self.config.turns:
-            return position, self._uniform(shape, 0.0, math.pi, generator)
-        return position, torch.full(shape, math.pi / 4, device=self.device)
+            return position, math.pi * numbers[..., 2]
+        return position, torch.full_like(numbers[..., 2], math.pi / 4)
 
-    def _land(self, scene: Scene, agent_next: Tensor, contact: Tensor, generator: torch.Generator) -> Triple:
+    def _landing_numbers(self, count: int, generator: torch.Generator) -> Tensor:
+        tries = 24  # a place is taken with probability < 0.2, so all are with < 1e-16
+        return torch.rand(count, tries, 3, generator=generator, device=self.device)
+
+    def _land(self, scene: Scene, agent_next: Tensor, contact: Tensor, numbers: Tensor) -> Triple:
         """Put touched objects at a random free place; the others stay."""
-        tries = 24  # a landing place is taken with probability < 0.2, so all are with < 1e-16
-        position, angle = self._propose_object((len(agent_next), tries), generator)
+        position, angle = self._place(numbers)
         free = self._apart(Scene(agent_next[:, None].expand_as(position), position, angle))
         free &= (position - scene.object[:, None]).norm(dim=-1) > MOVED_EPSILON
         first = free.int().argmax(dim=1, keepdim=True)

@@ -68,17 +68,22 @@ def make_encoder(config: ModelConfig) -> nn.Module:
 
 
 class Branch(nn.Module):
-    """An encoder and a linear read-out.
+    """An encoder and a linear read-out in float32: bf16 has 8 bits, and a position needs more.
 
-    The read-out runs in float32: bf16 has 8 bits, and a position needs more.
+    Adam moves every weight by about the learning rate, so a read-out of thousands of features would jump by whole
+    units in one step and throw the object off the field. Wide features are scaled down to what 128 of them could do.
     """
 
     def __init__(self, encoder: nn.Module, out: int) -> None:
         super().__init__()
+        width: int = encoder.width  # type: ignore[assignment]
         self.encoder = encoder
-        self.head = nn.Linear(encoder.width, out)  # type: ignore[arg-type]
+        self.scale = min(1.0, 128 / width)
+        self.head = nn.Linear(width, out)
+        nn.init.normal_(self.head.weight, std=0.1)
+        nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         features = self.encoder(x)
         with torch.autocast(x.device.type, enabled=False):
-            return self.head(features.float())
+            return self.head(features.float() * self.scale)

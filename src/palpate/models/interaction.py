@@ -34,8 +34,13 @@ from palpate.objectives.contrastive import infonce, squared_distance
 from palpate.objectives.equivariance import equivariance
 from palpate.objectives.split import Split
 
-SOFTNESS_FLOOR = 0.004  # of the unit: the likelihood must not grow without bound around a few lucky triples
-BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the networks much faster
+# Softness of the body's border, in units: below, the likelihood would grow without bound around a few lucky triples;
+# above, an object far away would hardly be pulled in.
+SOFTNESS = (0.004, 0.1)
+BODY_LR_SCALE = 10.0  # two scalars shared by all triples: they can follow the networks much faster
+# A body with axes starts this long for its width and keeps that for a share of the run: as long as the network knows no
+# angles the best ellipse is a circle, and in a circle it would never learn any.
+FIRST_RATIO, RATIO_FROM = 3.0, 0.4
 
 
 class Interaction(nn.Module):
@@ -52,51 +57,63 @@ class Interaction(nn.Module):
         ext_encoder = self.phi_cont.encoder if objective.shared_network else make_encoder(config)
         self.phi_ext = Branch(ext_encoder, n + shape[objective.external])
         self.split = Split(on=objective.split_on, window=objective.split_window, floor=objective.split_floor)
-        # The body: a radius or two semi-axes, and how sharply touching begins at its border.
-        self.log_axes = nn.Parameter(torch.log(torch.tensor([0.4, 0.2] if objective.body == "axes" else [0.25])))
-        self.log_softness = nn.Parameter(torch.log(torch.tensor(0.1)))
-        if objective.radius is not None or objective.external != "likelihood":
-            self.log_axes.requires_grad_(False)
-        if objective.external != "likelihood":
-            self.log_softness.requires_grad_(False)
+        # The body: its radius (for an ellipse the geometric mean of its semi-axes, and their ratio), and how softly
+        # touching begins at its border.
+        self.log_radius = nn.Parameter(torch.tensor(0.25).log())
+        self.log_ratio = nn.Parameter(torch.tensor(FIRST_RATIO).log())
+        self.softness = nn.Parameter(torch.tensor(2.0))
+        likelihood = objective.external == "likelihood"
+        self.log_radius.requires_grad_(likelihood and objective.radius is None)
+        self.log_ratio.requires_grad_(likelihood and objective.body == "axes")
+        self.softness.requires_grad_(likelihood)
 
     def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
         """L = L_int + L_cont + L_ext (Eq. 7), term by term."""
-        objective, b = self.config.objective, len(batch.a)
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
-        a = batch.a / self.inputs.unit
-        z_int, z_int_next = self.phi_int(x).split(b)  # [b, n]
-        w, w_next = F.normalize(self.phi_cont(x), dim=-1).split(b)  # [b, m]
-        ext, ext_next = self.phi_ext(x).split(b)
+        t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
+        return self._objective(self.phi_int(x), self.phi_ext(x), self.phi_cont(x), batch.a / self.inputs.unit, t, progress)
+
+    def _objective(
+        self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor, a: Tensor, t: Tensor, progress: Tensor
+    ) -> Loss:
+        """The losses from what the networks say of o and o', stacked [2b, ...]."""
+        objective = self.config.objective
+        z_int, z_int_next = z_int_both.chunk(2)  # [b, n]
+        ext, ext_next = ext_both.chunk(2)
+        w, w_next = F.normalize(w_both, dim=-1).chunk(2)  # [b, m]
 
         distance = squared_distance(w, w_next).detach()
-        self.split.update(distance, squared_distance(w_next, w_next.roll(1, 0)).detach())
+        if self.training:
+            self.split.update(distance, squared_distance(w_next, w_next.roll(1, 0)).detach())
         touched = self.split(distance)  # [b]
 
         z_other = z_int_next if objective.contrast_gradient else z_int_next.detach()
         floor = torch.where(progress >= objective.attraction_floor_from, objective.attraction_floor, 0.0)
         contrast = infonce(w, w_next, z_other, temperature=objective.temperature, attraction_floor=floor)
-        # With the gradient a small body drowns L_int and the agent's frame collapses (METHOD: 0.08 instead of 0.001).
+        # With the gradient a small body drowns L_int and the agent's frame collapses.
         path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
         terms = {
             "agent": equivariance(z_int, a, z_int_next).mean(),
             "contrast": contrast.mean(),
-            **self._external(ext, ext_next, path, touched, generator),
+            **self._external(ext, ext_next, path, touched, t, progress),
         }
-        return Loss(terms, {"contact_share": touched.float().mean(), "separation": self.split.separation()})
+        return Loss(terms, {"contact_share": touched.float().mean()})
 
     def _external(
-        self, ext: Tensor, ext_next: Tensor, path: Segment, touched: Tensor, generator: torch.Generator
+        self, ext: Tensor, ext_next: Tensor, path: Segment, touched: Tensor, t: Tensor, progress: Tensor
     ) -> dict[str, Tensor]:
         """L_ext (Eq. 6): L_- where nothing was touched; elsewhere L_+, or the likelihood of touching everywhere."""
         kind, weight = self.config.objective.external, self.config.objective.stay_weight
         z_ext, shape = self._body(ext)
         z_ext_next, shape_next = self._body(ext_next)
         if kind == "likelihood":
+            ratio = torch.where(progress < RATIO_FROM, self.log_ratio.detach(), self.log_ratio)
+            axes = self._semi_axes(ratio)
             remained = stay(z_ext, z_ext_next)
             if shape is not None and shape_next is not None:
-                remained = remained + stay(shape, shape_next)
-            logit = self._touch_logit(z_ext, shape, path)
+                # Turning counts by how far it moves the tips: a doubled angle moves twice as far as the angle.
+                remained = remained + stay(shape, shape_next) * (axes.amax() / 2).square().detach()
+            logit = self._touch_logit(z_ext, shape, path, axes)
             return {
                 "contact": contact_nll(logit, touched).mean(),
                 "stay": weight * torch.where(touched, 0.0, remained).mean(),
@@ -105,7 +122,6 @@ class Interaction(nn.Module):
             remained, met = stay(z_ext, z_ext_next), touch(z_ext, path)
         else:
             assert shape is not None and shape_next is not None
-            t = torch.rand(len(touched), generator=generator, device=touched.device)
             remained = gaussian_stay(z_ext, shape, z_ext_next, shape_next)
             met = gaussian_touch(z_ext, shape, path, t)
         return {
@@ -124,26 +140,55 @@ class Interaction(nn.Module):
             return z_ext, root
         return z_ext, F.normalize(rest, dim=-1) if objective.body == "axes" else None
 
-    def _axes(self) -> Tensor:
-        """Semi-axes in internal units: `[1]` for a ball, `[2]` for an ellipse."""
+    def _semi_axes(self, log_ratio: Tensor) -> Tensor:
+        """Semi-axes in internal units: `[1]` for a ball, `[2]` for an ellipse, the first along its angle."""
         radius = self.config.objective.radius
-        return self.log_axes.exp() if radius is None else (radius / self.inputs.unit)[None]
+        mean = self.log_radius.exp() if radius is None else radius / self.inputs.unit
+        if self.config.objective.body == "round":
+            return mean[None]
+        return mean * torch.stack((log_ratio / 2, -log_ratio / 2)).exp()
 
-    def _touch_logit(self, z_ext: Tensor, shape: Tensor | None, path: Segment) -> Tensor:
-        softness = SOFTNESS_FLOOR + self.log_softness.exp()
+    def _touch_logit(self, z_ext: Tensor, shape: Tensor | None, path: Segment, axes: Tensor) -> Tensor:
+        least, most = SOFTNESS
+        softness = least + (most - least) * self.softness.sigmoid()
         if shape is None:
-            return contact_logit(segment_distance2(z_ext, path), self._axes()[0], softness)
-        return contact_logit(segment_mahalanobis2(z_ext, path, ellipse_root(shape, self._axes())), 1.0, softness)
+            return contact_logit(segment_distance2(z_ext, path), axes[0], softness)
+        # In the ellipse's own measure its border lies at 1; softness is a length, so it is measured there too.
+        return contact_logit(segment_mahalanobis2(z_ext, path, ellipse_root(shape, axes)), 1.0, softness / axes.amin())
 
-    def encoders(self) -> list[nn.Module]:
-        branches = (self.phi_int, self.phi_ext, self.phi_cont)
-        return list(dict.fromkeys(branch.encoder for branch in branches))
+    def held_out(self, batch: Batch) -> float:
+        """How well the positions explain triples that were not trained on; small is good, and no labels are needed.
+
+        InfoNCE is left out, since it says nothing of positions, and so is L_- beside the contact likelihood: one
+        contact taken for none outweighs all the rest of it.
+        """
+        terms = self.loss(batch, torch.Generator(batch.a.device), torch.ones((), device=batch.a.device)).terms
+        left_out = {"contrast", "stay"} if self.config.objective.external == "likelihood" else {"contrast"}
+        return float(sum(value for name, value in terms.items() if name not in left_out))
+
+    def vitals(self) -> dict[str, float]:
+        """What a person watching the run wants to know beside its losses; waits for the device."""
+        vitals = {"separation": self.split.separation()}
+        if self.config.objective.external == "likelihood":
+            semi_axes = (self._semi_axes(self.log_ratio) * self.inputs.unit).tolist()
+            vitals |= dict(zip(("radius",) if len(semi_axes) == 1 else ("long_axis", "short_axis"), semi_axes, strict=True))
+        return vitals
+
+    def compile_step(self) -> None:
+        """Fuse the kernels of the encoders and of the losses."""
+        for encoder in {branch.encoder for branch in (self.phi_int, self.phi_ext, self.phi_cont)}:
+            encoder.compile()
+        self._objective = torch.compile(self._objective)  # type: ignore[method-assign]
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        body = [p for p in (self.log_axes, self.log_softness) if p.requires_grad]
+        body = [p for p in (self.log_radius, self.softness) if p.requires_grad]
         networks = [p for branch in (self.phi_int, self.phi_ext, self.phi_cont) for p in branch.parameters()]
-        groups: list[dict[str, Any]] = [{"params": list(dict.fromkeys(networks))}]
-        return groups + ([{"params": body, "lr_scale": BODY_LR_SCALE, "weight_decay": 0.0}] if body else [])
+        groups: list[dict[str, Any]] = [
+            {"params": list(dict.fromkeys(networks))},
+            {"params": body, "lr_scale": BODY_LR_SCALE, "weight_decay": 0.0},
+            {"params": [p for p in (self.log_ratio,) if p.requires_grad], "weight_decay": 0.0},
+        ]
+        return [group for group in groups if group["params"]]
 
     def encode(self, o: Tensor) -> Encoding:
         """Positions, ellipsoid and orientation for observations `[b, ...]`."""
@@ -158,20 +203,24 @@ class Interaction(nn.Module):
                 x_axis, y_axis = long_axis(covariance).unbind(-1)
                 orientation = torch.atan2(y_axis, x_axis) % torch.pi
         elif objective.external == "likelihood" and shape is not None:
-            axes = self._axes()
+            axes = self._semi_axes(self.log_ratio)
             covariance = ellipse(shape, axes)
             # The network's angle belongs to the first axis, which need not be the long one.
             orientation = (axis_angle(shape) + torch.where(axes[0] < axes[1], torch.pi / 2, 0.0)) % torch.pi
         elif objective.external == "likelihood":
-            covariance = (self._axes()[0] ** 2 * torch.eye(self.config.n, device=o.device)).expand(len(o), -1, -1)
+            covariance = (self._semi_axes(self.log_ratio)[0] ** 2 * torch.eye(self.config.n, device=o.device)).expand(len(o), -1, -1)
         return Encoding(
             z_int * unit, z_ext * unit, None if covariance is None else covariance * unit.square(), orientation
         )
 
+    def distance(self, o: Tensor, o_next: Tensor) -> Tensor:
+        """d_W `[b]` between observations."""
+        w, w_next = F.normalize(self.phi_cont(self.inputs(torch.cat((o, o_next)))), dim=-1).chunk(2)
+        return squared_distance(w, w_next)
+
     def contact(self, o: Tensor, o_next: Tensor) -> Tensor:
         """Probability `[b]` that the object was touched between two observations, by the split."""
-        w, w_next = F.normalize(self.phi_cont(self.inputs(torch.cat((o, o_next)))), dim=-1).chunk(2)
-        return self.split.probability(squared_distance(w, w_next))
+        return self.split.probability(self.distance(o, o_next))
 
     def would_touch(self, o: Tensor, a: Tensor) -> Tensor:
         """Probability `[b]` that moving by `a` touches the object, by geometry alone."""
@@ -179,4 +228,5 @@ class Interaction(nn.Module):
             raise ValueError("this model was trained without a body; would_touch needs the 'contact' objective")
         x = self.inputs(o)
         z_ext, shape = self._body(self.phi_ext(x))
-        return self._touch_logit(z_ext, shape, Segment(self.phi_int(x), a / self.inputs.unit)).sigmoid()
+        path = Segment(self.phi_int(x), a / self.inputs.unit)
+        return self._touch_logit(z_ext, shape, path, self._semi_axes(self.log_ratio)).sigmoid()

@@ -3,6 +3,8 @@
 Legend: b batch, n ambient dimension, m dimension of W.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -15,9 +17,11 @@ def squared_distance(w: Tensor, w_other: Tensor) -> Tensor:
 def infonce(
     w: Tensor, w_next: Tensor, z_int_next: Tensor, *, temperature: float, attraction_floor: Tensor | float = 0.0
 ) -> Tensor:
-    """L_cont = d_W(w, w') / tau + log E_o'' exp(-d_W(w', w'') / tau - |z_int' - z_int''|^2) (Eq. 5), `[b]`.
+    """L_cont = d_W(w, w') / tau + log E_o'' exp(-(d_W(w', w'') + |z_int' - z_int''|^2) / tau) (Eq. 5), `[b]`.
 
-    The expectation runs over every other o' of the batch, never over o' itself. With `attraction_floor` f > 0 the first
+    The distance of the agents makes o'' count as far as its agent stands where that of o' does; so w gains nothing from
+    telling where the agent is, which it otherwise would: around an object that was not touched, the agent's places
+    before and after the move are not independent. The expectation runs over every other o' of the batch, never over o' itself. With `attraction_floor` f > 0 the first
     term becomes -log(exp(-d / tau) + f): pairs far apart, which were touched, stop being pulled together.
     """
     b = len(w)
@@ -26,10 +30,10 @@ def infonce(
     attraction = squared_distance(w, w_next) / temperature
     if isinstance(attraction_floor, Tensor) or attraction_floor > 0:
         attraction = -torch.log(torch.exp(-attraction) + attraction_floor)
-    apart = pairwise(w_next.float()) / temperature + pairwise(z_int_next.float())  # [b, b]
+    apart = (pairwise(w_next.float()) + pairwise(z_int_next.float())) / temperature  # [b, b]
     itself = torch.eye(b, dtype=torch.bool, device=w.device)
     repulsion = torch.logsumexp((-apart).masked_fill(itself, -torch.inf), dim=1)
-    return attraction + repulsion - torch.log(torch.tensor(b - 1.0))
+    return attraction + repulsion - math.log(b - 1)
 
 
 def pairwise(x: Tensor) -> Tensor:

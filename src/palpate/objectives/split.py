@@ -23,13 +23,13 @@ def otsu(values: Tensor, valid: Tensor | None = None) -> Tensor:
     gap = total[:-1] / below.clamp(min=1) - (total[-1] - total[:-1]) / above.clamp(min=1)
     # Between-class variance of a cut after each position; a cut inside a run of equal values is none.
     between = torch.where(ordered[1:] > ordered[:-1], below * above * gap.square(), 0.0)
-    cut = between.argmax()
-    threshold = (ordered[cut] + ordered[cut + 1]) / 2
-    return torch.where(between[cut] > 0, threshold, ordered[-1]).to(values.dtype)
+    best, cut = between.max(dim=0, keepdim=True)
+    threshold = (ordered.gather(0, cut) + ordered.gather(0, cut + 1)) / 2  # plain indexing would ask the host
+    return torch.where(best > 0, threshold, ordered[-1])[0].to(values.dtype)
 
 
 class Split(nn.Module):
-    """Keeps the distances of many batches and says which triples of this one were touched.
+    """Remembers the distances of many batches and says which triples were touched.
 
     The threshold is Otsu's over the last `window` distances, so a batch without contacts, or with nothing else, is
     split as well as any other. `window` = 0 takes the batch alone, as the paper does.
@@ -42,69 +42,70 @@ class Split(nn.Module):
     distances: Tensor
     unrelated: Tensor
     seen: Tensor
+    smallest: Tensor
+    threshold: Tensor
 
     def __init__(self, *, on: str, window: int, floor: float) -> None:
         super().__init__()
         self.on, self.window, self.floor = on, window, floor
-        self.register_buffer("distances", torch.full((window,), torch.nan))
-        self.register_buffer("unrelated", torch.full((window,), torch.nan))
+        kept = window or 1024  # a threshold of one batch is still worth looking at over several
+        self.register_buffer("distances", torch.full((kept,), torch.nan))
+        self.register_buffer("unrelated", torch.full((kept,), torch.nan))
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+        self.register_buffer("smallest", torch.tensor(SMALLEST))  # distances below it count as equal to it
+        self.register_buffer("threshold", torch.zeros(()))  # on the scale of `scaled`
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor) -> None:
-        """Remember this batch's d_W(w, w') and d_W of unrelated pairs, `[b]` each."""
+        """Remember d_W(w, w') of a batch and d_W of unrelated pairs, `[b]` each, and move the threshold."""
+        kept = len(self.distances)
+        slots = (self.seen + torch.arange(len(distances), device=distances.device)[-kept:]) % kept
+        self.distances.index_copy_(0, slots, distances[-kept:])
+        self.unrelated.index_copy_(0, slots, unrelated[-kept:])
+        self.seen += len(distances)
         if self.window:
-            slots = (self.seen + torch.arange(len(distances), device=distances.device)) % self.window
-            self.distances.index_copy_(0, slots, distances)
-            self.unrelated.index_copy_(0, slots, unrelated)
-            self.seen += len(distances)
-        else:
-            self.distances, self.unrelated = distances.clone(), unrelated.clone()
-
-    def scale(self, distances: Tensor) -> Tensor:
-        """The axis the split is made on."""
-        if self.on == "d":
-            return distances
-        smallest = torch.full_like(self.seen, SMALLEST, dtype=distances.dtype)
+            distances, unrelated = self.distances, self.unrelated
+        known = ~distances.isnan()
         if self.floor > 0:
-            ordered = self.unrelated.sort().values  # NaN, the slots not filled yet, come last
-            rank = (self.floor * (~self.unrelated.isnan()).sum()).long()
-            smallest = torch.maximum(smallest, ordered[rank])
-        return torch.maximum(distances, smallest).log()
+            rank = (self.floor * known.sum()).long()
+            ordered = unrelated.sort().values  # NaN, the slots not filled yet, come last
+            self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
+        self.threshold.copy_(otsu(self.scaled(distances.nan_to_num(1.0)), known))
 
-    def threshold(self) -> Tensor:
-        """Otsu's threshold over what is remembered, on the split's axis."""
-        known = ~self.distances.isnan()
-        return otsu(self.scale(self.distances.nan_to_num(1.0)), known)
+    def scaled(self, distances: Tensor) -> Tensor:
+        """Distances on the axis the split is made on."""
+        return distances if self.on == "d" else torch.maximum(distances, self.smallest).log()
 
     def forward(self, distances: Tensor) -> Tensor:
         """Which triples were touched, `[b]` bool."""
-        return self.scale(distances) > self.threshold()
+        return self.scaled(distances) > self.threshold
 
     @torch.no_grad()
-    def separation(self) -> Tensor:
-        """How empty the valley between the two classes is: 1 empty, 0 or less no valley at all.
+    def separation(self) -> float:
+        """How empty the valley between the two classes remembered is: 1 empty, 0 or less no valley at all.
 
         One minus the density around the threshold over that of the sparser class around its median. A single class,
         whatever its shape, is denser at its threshold than on at least one side of it, and scores 0 or less.
         """
-        known = ~self.distances.isnan()
-        scaled = torch.where(known, self.scale(self.distances.nan_to_num(1.0)), torch.nan)
-        threshold = self.threshold()
-        low = torch.where(scaled <= threshold, scaled, torch.nan).nanmedian()
-        high = torch.where(scaled > threshold, scaled, torch.nan).nanmedian()
-        half_width = (high - low) / 8
-        at = torch.stack((low, threshold, high))
-        sparse_low, valley, sparse_high = ((scaled - at[:, None]).abs() <= half_width).sum(1).float()
-        return 1 - valley / torch.minimum(sparse_low, sparse_high).clamp(min=1)
+        scaled = self._remembered()
+        touched = scaled > self.threshold
+        if touched.all() or not touched.any():
+            return 0.0
+        low, high = scaled[~touched].median(), scaled[touched].median()
+        at = torch.stack((low, self.threshold, high))
+        below, valley, above = ((scaled - at[:, None]).abs() <= (high - low) / 8).sum(1).tolist()
+        return 1 - valley / min(below, above)
 
     def probability(self, distances: Tensor) -> Tensor:
-        """P(touched) for distances d_W `[b]`: 1/2 at the threshold, as steep as the two classes are apart."""
-        known = ~self.distances.isnan()
-        scaled, threshold = self.scale(self.distances.nan_to_num(1.0)), self.threshold()
-        above = known & (scaled > threshold)
-        below = known & ~above
-        means = [(scaled * side).sum() / side.sum().clamp(min=1) for side in (below, above)]
-        spread2 = ((scaled - torch.where(above, means[1], means[0])).square() * known).sum() / known.sum().clamp(min=1)
-        steepness = (means[1] - means[0]) / spread2.clamp(min=1e-6)
-        return torch.sigmoid(steepness * (self.scale(distances) - threshold))
+        """P(touched) for distances d_W `[b]`: 1/2 at the threshold, and as steep as two equally wide normal classes
+        with the means and the spread remembered would make it."""
+        scaled = self._remembered()
+        touched = scaled > self.threshold
+        if touched.all() or not touched.any():
+            return self(distances).to(distances.dtype)
+        low, high = scaled[~touched].mean(), scaled[touched].mean()
+        spread2 = (scaled - torch.where(touched, high, low)).square().mean().clamp(min=1e-6)
+        return torch.sigmoid((self.scaled(distances) - self.threshold) * (high - low) / spread2)
+
+    def _remembered(self) -> Tensor:
+        return self.scaled(self.distances[~self.distances.isnan()])

@@ -1,0 +1,248 @@
+"""fit and evaluate: data, model and loop put together."""
+
+import json
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from palpate import __version__
+from palpate.config import Body, Encoder, Method, ModelConfig, Objective, ObjectiveConfig, TrainingConfig
+from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
+from palpate.data.sources import Source, source
+from palpate.data.stream import Stream
+from palpate.data.transitions import Batch, Transitions
+from palpate.envs.registration import SPRITES, world
+from palpate.envs.sprites import Sprites
+from palpate.metrics import Scores, measure
+from palpate.models.inputs import Encoding
+from palpate.models.store import build
+from palpate.progress import bar
+from palpate.representation import Representation
+from palpate.training import train, training_device
+
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
+SAMPLE_ROWS = 2048  # to take the scales from
+SEPARABLE = 0.5  # least emptiness of the valley between touched and untouched
+
+Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
+
+
+def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
+    """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.Scores`."""
+    encoding, contact, would_touch = _answers(model, labelled)
+    known = None if reference is None else (_answers(model, reference)[0], reference.truth)
+    return measure(encoding, labelled.truth, contact=contact, would_touch=would_touch, reference=known)
+
+
+def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
+    """What a representation says of every triple, block by block."""
+    interaction = model.config.method == "interaction"
+    geometric = interaction and model.config.objective.external == "likelihood"
+    encodings, contacts, touches = [], [], []
+    for block in labelled.transitions.blocks():
+        rows = labelled.transitions.rows(block)
+        encodings.append(model.encode(rows.o))
+        if interaction:
+            contacts.append(model.contact(rows.o, rows.a, rows.o_next))
+        if geometric:
+            touches.append(model.would_touch(rows.o, rows.a))
+    columns = (None if column[0] is None else torch.cat(column) for column in zip(*encodings, strict=True))
+    return Encoding(*columns), torch.cat(contacts) if contacts else None, torch.cat(touches) if touches else None  # type: ignore[arg-type]
+
+
+def fit(
+    data: Data,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    method: Method = "interaction",
+    objective: Objective = "contact",
+    encoder: Encoder = "auto",
+    body: Body = "round",
+    radius: float | None = None,
+    switches: Mapping[str, Any] | None = None,
+    training: TrainingConfig | None = None,
+    test: Labelled | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    **changes: Any,
+) -> Representation:
+    """Learn a representation from triples.
+
+    `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
+    `switches` changes fields of `ObjectiveConfig`, further keywords fields of `TrainingConfig` (steps, seed, device...).
+    With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
+    triples, is only measured on. Of a fixed set a tenth is held out, and the weights that explain it best are kept.
+    """
+    config = replace(training or TrainingConfig(), **changes)
+    device = training_device(config)
+    torch.manual_seed(config.seed)
+    feed = _feed(data, method, config, device)
+    model_config = ModelConfig(
+        method=method,
+        encoder=_choose_encoder(encoder, feed.batches.observation_shape, device),
+        observation_shape=feed.batches.observation_shape,
+        observation_dtype="uint8" if feed.sample.o.dtype == torch.uint8 else "float32",
+        n=feed.batches.n,
+        objective=ObjectiveConfig.named(objective, **{"body": body, "radius": radius, **(switches or {})}),
+    )
+    facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
+    folder = None if out is None else _claim(Path(out), model_config, config, resume, overwrite)
+    model = build(model_config).to(device)
+    model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)))  # type: ignore[operator, union-attr]
+
+    began, first = time.monotonic(), None
+    with bar(f"{method}, {model_config.encoder} on {device.type}", config.steps, show=progress) as advance:
+
+        def watch(step: int, readings: dict[str, float]) -> None:
+            nonlocal first
+            now = time.monotonic()
+            first = first or (step, now)
+            speed = (step - first[0]) / (now - first[1]) if now > first[1] else step / (now - began)
+            advance(step, _note(readings, speed))
+
+        try:
+            train(
+                model,
+                feed.batches,
+                config,
+                folder=folder,
+                evaluate=_evaluation(feed.held_out, test, facts, device),
+                criterion=None if feed.held_out is None else "held_out",
+                watch=watch,
+            )
+        finally:
+            feed.batches.close()
+    facts["findings"] = _findings(model)
+    for finding in facts["findings"]:
+        warnings.warn(finding, stacklevel=2)
+    representation = Representation(model, facts, device)
+    if folder is not None:
+        representation.save(folder)
+    return representation
+
+
+class Feed(NamedTuple):
+    """What a run learns from."""
+
+    batches: Source[Any]
+    sample: Batch  # some rows to take the scales from
+    held_out: Batch | None  # rows of a fixed set that choose the weights
+    name: str
+
+
+def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.device) -> Feed:
+    supervised = method == "supervised"
+    if isinstance(data, str) and (data in SPRITES or (data.startswith("palpate/") and not Path(data).exists())):
+        data = world(data, device=device)
+    if isinstance(data, Sprites):
+        if data.device.type != device.type:
+            raise ValueError(f"the world is on {data.device}, the training on {device}; build it with device={device.type!r}")
+        if config.compile:
+            data.compile()
+        sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
+        batches = (LabelledStream if supervised else Stream)(data, config.batch_size)
+        return Feed(batches, sample, None, f"stream of {data.config}")
+    if isinstance(data, str | os.PathLike):
+        data = Labelled.open(data) if supervised else Transitions.open(data)
+    if supervised:
+        if not isinstance(data, Labelled):
+            raise ValueError("method is 'supervised', but the data hold no truth; give a Labelled set or a world")
+        sample = data.transitions.rows(slice(0, SAMPLE_ROWS))
+        return Feed(LabelledResident(data, config.batch_size, device), sample, None, repr(data))
+    triples = data.transitions if isinstance(data, Labelled) else data
+    share = min(HELD_OUT_SHARE, HELD_OUT_MOST / len(triples))
+    if len(triples) * share < config.batch_size:
+        raise ValueError(
+            f"there are {len(triples)} triples; a tenth is held out and must fill a batch of {config.batch_size}: "
+            f"collect at least {10 * config.batch_size}, or take smaller batches"
+        )
+    held_out, kept = triples.split(share, seed=config.seed)
+    held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
+    sample = kept.rows(slice(0, SAMPLE_ROWS))
+    return Feed(source(kept, config.batch_size, device, config.seed), sample, held_rows, repr(triples))
+
+
+def _choose_encoder(encoder: Encoder, shape: tuple[int, ...], device: torch.device) -> Any:
+    if encoder != "auto":
+        return encoder
+    return "mlp" if len(shape) == 1 else "resnet18" if device.type == "cuda" else "small"
+
+
+def _evaluation(
+    held_out: Batch | None, test: Labelled | None, facts: Mapping[str, Any], device: torch.device
+) -> Callable[[nn.Module], dict[str, float]] | None:
+    """What is measured during the run: the label-free criterion and, where truth is at hand, the scores."""
+    if held_out is None and test is None:
+        return None
+
+    def run(model: nn.Module) -> dict[str, float]:
+        readings: dict[str, float] = {}
+        if held_out is not None:
+            blocks = zip(*(x.split(256) for x in held_out), strict=True)
+            values = [(len(block[0]), model.held_out(Batch(*block))) for block in blocks if len(block[0]) > 1]  # type: ignore[operator]
+            readings["held_out"] = sum(n * value for n, value in values) / sum(n for n, _ in values)
+        if test is not None:
+            readings |= evaluate(Representation(model, facts, device), test).as_dict()
+        return readings
+
+    return run
+
+
+def _note(readings: Mapping[str, float], speed: float) -> str:
+    """What stands beside the bar."""
+    losses = [f"{name} {readings[name]:.2g}" for name in ("agent", "contact", "touch", "stay", "object") if name in readings]
+    if "contact_share" in readings:
+        losses.append(f"contacts {readings['contact_share']:.0%}")
+    if "l_test" in readings:
+        losses.append(f"L_test {readings['l_test']:.2g}")
+    return f"{'  '.join(losses)}  {speed:.3g} steps/s"
+
+
+def _findings(model: nn.Module) -> list[str]:
+    """What a run should say of itself."""
+    separation = model.vitals().get("separation", 1.0)  # type: ignore[operator]
+    if separation >= SEPARABLE:
+        return []
+    return [
+        f"touched and untouched triples do not separate (valley {separation:.2f}, at least {SEPARABLE} is wanted): the "
+        "object's positions are not to be trusted. Are there contacts, and triples without one? Does the object rest "
+        "when it is not touched? Otherwise train longer."
+    ]
+
+
+def _claim(
+    folder: Path, model: ModelConfig, training: TrainingConfig, resume: bool, overwrite: bool
+) -> Path:
+    """Make the run's folder, or check that the one there is this run."""
+    described = json.loads(json.dumps({"model": asdict(model), "training": asdict(training)}))
+    path = folder / "run.json"
+    if resume:
+        if not path.is_file():
+            raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
+        before = json.loads(path.read_text(encoding="utf-8"))
+        for part, values in described.items():
+            for name, value in values.items():
+                if before[part].get(name) != value:
+                    raise ValueError(
+                        f"{folder} was started with {name}={before[part].get(name)!r}, not {value!r}; resume with the "
+                        "same settings, or start another folder"
+                    )
+        return folder
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not overwrite:
+            raise FileExistsError(f"{folder} exists; resume the run there, overwrite it, or choose another folder")
+        if not path.is_file():
+            raise ValueError(f"{folder} is not a run of palpate, so it is not overwritten; choose another folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    return folder

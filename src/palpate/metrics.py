@@ -1,0 +1,244 @@
+"""How good a representation is: Eq. 8 and what it hides, each beside what an answer that ignores the picture scores.
+
+Legend: N observations, n ambient dimension. Positions are in the action's unit, the truth's as well.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from palpate.data.labelled import Truth
+from palpate.geometry import axis_angle, double_angle
+from palpate.models.inputs import Encoding
+
+PAIRS = 100_000  # of points whose distances are compared: their mean is good to about 1 %
+NEAR = 0.05  # of the largest true distance: relative distortion of shorter ones measures noise
+
+TITLES = {
+    "l_test": "L_test",
+    "agent_error": "agent error",
+    "object_error": "object error",
+    "isometry": "distance distortion",
+    "orientation_error": "orientation error (rad)",
+    "contact_auroc": "contact AUROC",
+    "contact_f1": "contact F1",
+    "contact_accuracy": "contact accuracy",
+    "would_touch_auroc": "would touch AUROC",
+    "would_touch_f1": "would touch F1",
+    "would_touch_accuracy": "would touch accuracy",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What `measure` found; None where the model, the truth or the data at hand cannot say.
+
+    Errors are mean Euclidean distances in the action's unit, after one translation common to agent and object.
+    """
+
+    count: int  # observations evaluated
+    l_test: float
+    agent_error: float
+    object_error: float
+    isometry: float  # mean relative distortion of distances
+    orientation_error: float | None  # radians, modulo pi
+    contact_auroc: float | None
+    contact_f1: float | None
+    contact_accuracy: float | None
+    would_touch_auroc: float | None
+    would_touch_f1: float | None
+    would_touch_accuracy: float | None
+    constant: dict[str, float]  # by the names above: the score of an answer that ignores the observation
+
+    def as_dict(self) -> dict[str, float]:
+        """Flat and ready for JSON: the scores that are there, then 'constant l_test' and so on."""
+        scores = {name: getattr(self, name) for name in TITLES if getattr(self, name) is not None}
+        return {"count": self.count, **scores, **{f"constant {name}": self.constant[name] for name in scores}}
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """Rows to read: title, score, constant answer's score."""
+        known = [(name, getattr(self, name)) for name in TITLES if getattr(self, name) is not None]
+        return [(TITLES[name], f"{value:.4g}", f"{self.constant[name]:.4g}") for name, value in known]
+
+    def __str__(self) -> str:
+        rows = [(f"{self.count:,} observations", "score", "constant"), *self.table()]
+        left, middle, right = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return "\n".join(f"{a:<{left}}  {b:>{middle}}  {c:>{right}}" for a, b, c in rows)
+
+
+def measure(
+    encoding: Encoding,
+    truth: Truth,
+    *,
+    contact: Tensor | None = None,
+    would_touch: Tensor | None = None,
+    reference: tuple[Encoding, Truth] | None = None,
+) -> Scores:
+    """Compare a representation of N observations with the truth.
+
+    The common translation and the constant answers for positions are fitted on `reference`. Without one they are fitted
+    on the even rows, and the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
+    """
+    encoding, truth = _each(encoding, _host), _each(truth, _host)
+    given = {"contact": contact, "would_touch": would_touch}
+    forecasts = {name: _host(p) for name, p in given.items() if p is not None}
+    _check(encoding, truth, forecasts)
+    if reference is None:
+        if len(truth.agent) < 2:
+            raise ValueError(f"there are {len(truth.agent)} rows; give at least 2, or a reference to fit on")
+        reference = _each(encoding, _even), _each(truth, _even)
+        encoding, truth = _each(encoding, _odd), _each(truth, _odd)
+        forecasts = {name: _odd(p) for name, p in forecasts.items()}
+    else:
+        reference = _each(reference[0], _host), _each(reference[1], _host)
+        _check(*reference, {})
+
+    scores: dict[str, Any] = dict.fromkeys(TITLES)
+    positions, constant = _positions(encoding, truth, *reference)
+    scores |= positions
+    if encoding.orientation is not None and truth.angle is not None:
+        scores["orientation_error"] = _mean(axis_error(encoding.orientation, truth.angle))
+        # The best single axis for these rows; pi/4 is its score where all directions are as frequent.
+        best = axis_angle(double_angle(truth.angle).mean(0))
+        constant["orientation_error"] = _mean(axis_error(best, truth.angle))
+    if truth.contact is not None:
+        touched = truth.contact.bool()
+        share = _mean(touched.double())
+        for name, p in forecasts.items():
+            scores |= {f"{name}_{score}": value for score, value in detection(p, touched)._asdict().items()}
+            # Any constant ranks at random; always saying touched has the best F1, the commoner class the accuracy.
+            constant |= {f"{name}_auroc": 0.5, f"{name}_f1": 2 * share / (1 + share)}
+            constant[f"{name}_accuracy"] = max(share, 1 - share)
+    return Scores(count=len(truth.agent), constant=constant, **scores)
+
+
+def _positions(
+    encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The scores of positions, and those of the constant answer."""
+    h = common_translation(reference, reference_truth)
+    aligned = encoding._replace(agent=encoding.agent - h, object=encoding.object - h)
+    middle = Encoding(
+        reference_truth.agent.mean(0).expand_as(truth.agent),
+        reference_truth.object.mean(0).expand_as(truth.object),
+        covariance=None,
+        orientation=None,
+    )
+    scores, constant = (
+        {
+            "l_test": float(l_test(answer, truth)),
+            "agent_error": _mean((answer.agent - truth.agent).norm(dim=-1)),
+            "object_error": _mean((answer.object - truth.object).norm(dim=-1)),
+        }
+        for answer in (aligned, middle)
+    )
+    pairs = torch.randint(2 * len(truth.agent), (2, PAIRS), generator=torch.Generator().manual_seed(0))
+    scores["isometry"] = float(isometry(encoding, truth, pairs))
+    constant["isometry"] = 1.0  # everything at one place: all its distances are 0
+    return scores, constant
+
+
+def l_test(encoding: Encoding, truth: Truth) -> Tensor:
+    """L_test = E |(z_int - z_ext) - (s_int - s_ext)|^2 (Eq. 8). Zero for the truth plus a common translation."""
+    return ((encoding.agent - encoding.object) - (truth.agent - truth.object)).square().sum(-1).mean()
+
+
+def common_translation(encoding: Encoding, truth: Truth) -> Tensor:
+    """The h [n] that best fits z = s + h over agent and object together, by least squares: the mean residual.
+
+    One for both: a second one would hide exactly the error that Eq. 8 is about.
+    """
+    return torch.cat((encoding.agent - truth.agent, encoding.object - truth.object)).mean(0)
+
+
+def isometry(encoding: Encoding, truth: Truth, pairs: Tensor) -> Tensor:
+    """Mean of | |z_i - z_j| / |s_i - s_j| - 1 | over pairs of points, agents and objects mixed.
+
+    `pairs` [2, p] indexes the N agents followed by the N objects. Pairs whose true distance is below 5 % of the largest
+    are left out. Zero for any rigid motion, so it also sees what a rotated or mirrored frame gets right.
+    """
+    learned, true = (
+        (points[pairs[0]] - points[pairs[1]]).norm(dim=-1)
+        for points in (torch.cat((state.agent, state.object)) for state in (encoding, truth))
+    )
+    far = true > NEAR * true.max()
+    return (learned[far] / true[far] - 1).abs().mean()
+
+
+def axis_error(axis: Tensor, other: Tensor) -> Tensor:
+    """Angle between two axes without front and back, in [0, pi/2]: `[...]`."""
+    turn = (axis - other) % math.pi
+    return torch.minimum(turn, math.pi - turn)
+
+
+class Detection(NamedTuple):
+    """How well probabilities tell touched from untouched; None where the classes present do not define it."""
+
+    auroc: float | None
+    f1: float | None
+    accuracy: float
+
+
+def detection(probability: Tensor, touched: Tensor) -> Detection:
+    """Scores of probabilities [N] for `touched` [N] bool, with the decision at 1/2."""
+    said = probability > 0.5
+    both = int(touched.sum() + said.sum())
+    return Detection(
+        auroc=float(auroc(probability, touched)) if touched.any() and not touched.all() else None,
+        f1=2 * int((said & touched).sum()) / both if touched.any() else None,
+        accuracy=_mean((said == touched).double()),
+    )
+
+
+def auroc(score: Tensor, touched: Tensor) -> Tensor:
+    """P(a touched triple scores above an untouched one), a tie counting one half: area under the ROC curve.
+
+    Needs both classes in `touched` [N] bool.
+    """
+    untouched = score[~touched].sort().values
+    below, not_above = (torch.searchsorted(untouched, score[touched], right=right) for right in (False, True))
+    return (below + not_above).double().mean() / (2 * len(untouched))
+
+
+Rows = TypeVar("Rows", Encoding, Truth)
+
+
+def _each(rows: Rows, change: Callable[[Tensor], Tensor]) -> Rows:
+    """The same with every known field changed."""
+    return type(rows)(*(None if x is None else change(x) for x in rows))  # type: ignore[arg-type]
+
+
+def _host(x: Any) -> Tensor:
+    """Arrays and tensors of any device as float64, where sums over many rows stay exact enough."""
+    return torch.as_tensor(x).detach().cpu().double()
+
+
+def _even(x: Tensor) -> Tensor:
+    return x[::2]
+
+
+def _odd(x: Tensor) -> Tensor:
+    return x[1::2]
+
+
+def _mean(x: Tensor) -> float:
+    return float(x.mean())
+
+
+def _check(encoding: Encoding, truth: Truth, forecasts: dict[str, Tensor]) -> None:
+    shape = truth.agent.shape
+    if not len(truth.agent):
+        raise ValueError("there are no rows to measure or to fit on; give at least one")
+    for name, x in (("agent", encoding.agent), ("object", encoding.object)):
+        if x.shape != shape:
+            raise ValueError(
+                f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(shape)}; encode the very "
+                "observations that the truth describes"
+            )
+    for name, p in forecasts.items():
+        if p.shape != shape[:1]:
+            raise ValueError(f"{name} has shape {tuple(p.shape)}; give one probability per row, {tuple(shape[:1])}")

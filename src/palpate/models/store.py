@@ -1,0 +1,57 @@
+"""A model as a folder: `config.json` and `model.safetensors`. Loading never unpickles."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from palpate.checkpoint import read_state, write_state
+from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.models.interaction import Interaction
+from palpate.models.supervised import Supervised
+
+FORMAT_VERSION = 1
+MODELS: dict[str, type[nn.Module]] = {"interaction": Interaction, "supervised": Supervised}
+
+
+def build(config: ModelConfig) -> nn.Module:
+    """A model with fresh weights."""
+    return MODELS[config.method](config)
+
+
+def save_model(model: nn.Module, folder: Path, facts: dict[str, Any]) -> None:
+    """Write the two files; `facts` go into `config.json` beside the model's own configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_state(folder / "model.safetensors", {"model": model.state_dict()}, {})
+    text = json.dumps({"format_version": FORMAT_VERSION, "model": asdict(model.config), **facts}, indent=2)  # type: ignore[call-overload]
+    temporary = folder / f".config.json.{os.getpid()}"
+    temporary.write_text(text + "\n", encoding="utf-8")
+    os.replace(temporary, folder / "config.json")
+
+
+def load_model(folder: Path) -> tuple[nn.Module, dict[str, Any]]:
+    """The model in evaluation mode, and the facts saved with it."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no config.json; a model's folder has one beside model.safetensors")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        version = facts.pop("format_version")
+        if version > FORMAT_VERSION:
+            raise ValueError(f"it has format_version {version}, this palpate reads up to {FORMAT_VERSION}: upgrade palpate")
+        described = facts.pop("model")
+        described["observation_shape"] = tuple(described["observation_shape"])
+        config = ModelConfig(**(described | {"objective": ObjectiveConfig(**described["objective"])}))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read as a palpate model: {error}") from error
+    model = build(config)
+    groups, _ = read_state(folder / "model.safetensors")
+    try:
+        model.load_state_dict(groups["model"])
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
+        raise ValueError(f"{folder / 'model.safetensors'} does not fit {path}: {first}") from error
+    return model.eval(), facts

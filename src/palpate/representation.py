@@ -1,0 +1,147 @@
+"""A trained model as a user meets it."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from palpate.config import ModelConfig
+from palpate.models.inputs import Encoding
+from palpate.models.store import load_model, save_model
+
+ENCODE_ROWS = 256
+
+
+@final
+class Representation:
+    """Arrays in their own layout go in, positions in the action's unit come out."""
+
+    def __init__(self, model: nn.Module, facts: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
+        self.model = model.to(device).eval()
+        self.facts = dict(facts)
+        self._device = torch.device(device)
+        self._origin = torch.tensor(facts.get("origin") or [0.0] * model.config.n)  # type: ignore[union-attr, operator]
+
+    @property
+    def config(self) -> ModelConfig:
+        config: ModelConfig = self.model.config  # type: ignore[assignment]
+        return config
+
+    @torch.no_grad()
+    def encode(self, observation: Any) -> Encoding:
+        """Where agent and object are, for a batch of observations; numpy in, numpy out."""
+        parts = [self.model.encode(o) for o in self._batches(observation)]  # type: ignore[operator]
+        agent, position, covariance, orientation = (
+            None if column[0] is None else torch.cat(column).cpu() for column in zip(*parts, strict=True)
+        )
+        assert agent is not None and position is not None
+        return self._like(observation, Encoding(agent + self._origin, position + self._origin, covariance, orientation))
+
+    @torch.no_grad()
+    def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
+        """Probability [b] that the agent touched the object, by the split, which sees what came of it."""
+        del action  # the split compares the scenes before and after; the signature is that of a triple
+        model = self._interaction()
+        pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
+        return self._like(observation, torch.cat([model.contact(o, o_next) for o, o_next in pairs]).cpu())
+
+    @torch.no_grad()
+    def would_touch(self, observation: Any, action: Any) -> Any:
+        """Probability [b] that moving by `action` touches the object, before moving, by geometry alone."""
+        model = self._interaction()
+        actions = torch.as_tensor(np.asarray(action), dtype=torch.float32)
+        if actions.shape != (len(observation), self.config.n):
+            raise ValueError(f"action has shape {tuple(actions.shape)}; allowed is {(len(observation), self.config.n)}")
+        pairs = zip(self._batches(observation), actions.to(self._device).split(ENCODE_ROWS), strict=True)
+        return self._like(observation, torch.cat([model.would_touch(o, a) for o, a in pairs]).cpu())
+
+    @torch.no_grad()
+    def distances(self, observation: Any, next_observation: Any) -> tuple[Tensor, float]:
+        """d_W [b] between observations, and the split's threshold as a distance."""
+        model = self._interaction()
+        pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
+        threshold = float(model.split.threshold)
+        if model.split.on == "log":
+            threshold = float(np.exp(threshold))
+        return torch.cat([model.distance(o, o_next) for o, o_next in pairs]).cpu(), threshold
+
+    def align(self, known_positions: Mapping[str, Any]) -> "Representation":
+        """This representation with its frame moved onto yours by one translation.
+
+        `known_positions` holds `observation` and, for the same rows, true positions of the `agent`, the `object` or
+        both.
+        """
+        if "observation" not in known_positions or not {"agent", "object"} & set(known_positions):
+            raise ValueError(
+                f"known_positions holds {sorted(known_positions)}; it needs 'observation' and 'agent' or 'object'"
+            )
+        encoding = self.encode(known_positions["observation"])
+        gaps = [
+            torch.as_tensor(np.asarray(known_positions[name]), dtype=torch.float32) - torch.as_tensor(estimate)
+            for name, estimate in (("agent", encoding.agent), ("object", encoding.object))
+            if name in known_positions
+        ]
+        origin = self._origin + torch.cat(gaps).mean(0)
+        return Representation(self.model, self.facts | {"origin": origin.tolist()}, self._device)
+
+    def to(self, device: torch.device | str) -> "Representation":
+        """The same representation, computing on another device."""
+        return Representation(self.model, self.facts, device)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write `config.json` and `model.safetensors`, which `palpate.load` reads."""
+        save_model(self.model, Path(folder), self.facts)
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"Representation({config.method}, {config.encoder}, observations {config.observation_shape} "
+            f"{config.observation_dtype}, {config.n} dimensions)"
+        )
+
+    def _interaction(self) -> Any:
+        if self.config.method != "interaction":
+            raise ValueError(f"contacts are known to the interaction method alone; this model is {self.config.method!r}")
+        return self.model
+
+    def _batches(self, observation: Any) -> Iterator[Tensor]:
+        """Blocks of the observations on the device, in canonical layout."""
+        for block in self._canonical(observation).split(ENCODE_ROWS):
+            yield block.to(self._device)
+
+    def _canonical(self, observation: Any) -> Tensor:
+        o = observation if isinstance(observation, Tensor) else torch.from_numpy(np.ascontiguousarray(observation))
+        shape, wanted = self.config.observation_shape, self.config.observation_dtype
+        if o.is_floating_point() != (wanted == "float32") or (wanted == "uint8" and o.dtype != torch.uint8):
+            raise ValueError(f"observation has dtype {o.dtype}; this model was trained on {wanted}")
+        if o.dim() == 5:  # views, each [h, w, c] or [c, h, w], are stacked on the channels
+            o = o.flatten(1, 2) if tuple(o.shape[3:]) == shape[1:] else o.movedim(-1, 2).flatten(1, 2)
+        elif o.dim() == 3 and len(shape) == 3:
+            o = o[:, None]  # grey pictures without a channel axis
+        elif o.dim() == 4 and tuple(o.shape[1:]) != shape:
+            o = o.movedim(-1, 1)
+        if tuple(o.shape[1:]) != shape or not len(o):
+            raise ValueError(
+                f"observation has shape {tuple(observation.shape)}; this model reads batches of {shape}, "
+                "channels first or last"
+            )
+        return o.float() if wanted == "float32" else o
+
+    @staticmethod
+    def _like(observation: Any, result: Any) -> Any:
+        """Numpy for numpy."""
+        if isinstance(observation, Tensor):
+            return result
+        if isinstance(result, Tensor):
+            return result.numpy()
+        return type(result)(*(None if x is None else x.numpy() for x in result))
+
+
+def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Representation:
+    """The representation saved in `folder`; nothing is unpickled."""
+    model, facts = load_model(Path(folder))
+    return Representation(model, facts, device)

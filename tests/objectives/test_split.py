@@ -1,0 +1,342 @@
+"""Splitting distances in two: Otsu against trying every cut, and the split over many batches on synthetic distances."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from palpate.objectives.split import SMALLEST, Split, otsu
+
+quick = settings(deadline=None, max_examples=60, derandomize=True, database=None)
+CONTACT_SHARES = [0.03, 0.1, 0.5, 0.9]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+# otsu
+
+
+def brute_force(values: list[float]) -> list[float]:
+    """Every threshold, midway between neighbours, that leaves the least variance within the two classes."""
+    ordered = sorted(values)
+    found: list[tuple[float, float]] = []
+    for low, high in itertools.pairwise(sorted(set(values))):
+        within = 0.0
+        for part in ([x for x in ordered if x <= low], [x for x in ordered if x >= high]):
+            mean = sum(part) / len(part)
+            within += sum((x - mean) ** 2 for x in part)
+        found.append((within, (low + high) / 2))
+    least = min(within for within, _ in found)
+    return [threshold for within, threshold in found if within <= least + 1e-9 * (1 + least)]
+
+
+def test_otsu_by_hand() -> None:
+    assert otsu(torch.tensor([1.0, 9.0, 2.0, 8.0, 3.0])).item() == 5.5
+    assert otsu(torch.tensor([0.0, 0.0, 0.0, 10.0])).item() == 5
+
+
+def test_otsu_of_two_values() -> None:
+    assert otsu(torch.tensor([4.0, 1.0])).item() == 2.5
+    assert otsu(torch.tensor([1.0, 4.0, 1.0, 1.0, 4.0])).item() == 2.5
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_otsu_of_equal_values_splits_nothing(count: int) -> None:
+    values = torch.full((count,), 3.0)
+    assert otsu(values).item() == 3
+    assert not (values > otsu(values)).any()
+
+
+def test_otsu_of_one_value_is_that_value() -> None:
+    assert otsu(torch.tensor([3.0])).item() == 3
+
+
+def test_otsu_keeps_the_dtype_and_is_exact_on_a_large_offset() -> None:
+    values = 1e4 + torch.cat((torch.rand(500, generator=generator()), 3 + torch.rand(500, generator=generator(1))))
+    threshold = otsu(values)
+    assert threshold.dtype == values.dtype
+    assert 1e4 + 1 < threshold < 1e4 + 3
+
+
+numbers = st.lists(st.integers(-50, 50).map(lambda x: x / 4), min_size=2, max_size=14)
+
+
+@quick
+@given(values=numbers)
+def test_otsu_agrees_with_every_cut(values: list[float]) -> None:
+    assume(len(set(values)) > 1)
+    threshold = otsu(torch.tensor(values, dtype=torch.float64)).item()
+    assert any(threshold == pytest.approx(best) for best in brute_force(values))
+
+
+@quick
+@given(values=numbers, others=numbers, seed=st.integers(0, 1000))
+def test_otsu_counts_only_valid_entries(values: list[float], others: list[float], seed: int) -> None:
+    """Others among the values, in any order, change nothing: not even the middle between the classes."""
+    assume(len(set(values)) > 1)
+    order = torch.randperm(len(values) + len(others), generator=generator(seed))
+    mixed = torch.tensor(values + others, dtype=torch.float64)[order]
+    valid = (torch.arange(len(order)) < len(values))[order]
+    threshold = otsu(mixed, valid).item()
+    assert any(threshold == pytest.approx(best) for best in brute_force(values))
+
+
+@quick
+@given(values=numbers, others=numbers, seed=st.integers(0, 1000))
+def test_otsu_classes_the_valid_entries_as_if_alone(values: list[float], others: list[float], seed: int) -> None:
+    """The weaker half of the test above: which entries are above is right wherever the threshold falls between."""
+    assume(len(set(values)) > 1)
+    mixed, valid = torch.tensor(values + others, dtype=torch.float64), torch.arange(len(values) + len(others)) < len(values)
+    above = [value > otsu(mixed, valid).item() for value in values]
+    assert any(above == [value > best for value in values] for best in brute_force(values))
+
+
+def test_otsu_of_equal_valid_entries_among_others() -> None:
+    values, valid = torch.tensor([3.0, 5.0, 3.0, 1.0]), torch.tensor([True, False, True, False])
+    assert otsu(values, valid).item() == 3
+
+
+@quick
+@given(values=numbers, scale=st.sampled_from([0.5, 2.0, 8.0]), shift=st.integers(-8, 8))
+def test_otsu_follows_scale_and_shift_and_ignores_order(values: list[float], scale: float, shift: int) -> None:
+    assume(len(set(values)) > 1)
+    assume(len(brute_force(values)) == 1)
+    x = torch.tensor(values, dtype=torch.float64)
+    threshold = otsu(x)
+    torch.testing.assert_close(otsu(scale * x + shift), scale * threshold + shift)
+    order = torch.randperm(len(values), generator=generator(len(values)))
+    torch.testing.assert_close(otsu(x[order]), threshold)
+    torch.testing.assert_close(otsu(-x), -threshold)
+
+
+# Split on synthetic distances
+
+
+def unrelated_distances(count: int, seed: int) -> Tensor:
+    """d_W of random scenes: random unit vectors of R^8."""
+    one, two = normalize(torch.randn(2, count, 8, generator=generator(seed)), dim=-1)
+    return (one - two).square().sum(-1)
+
+
+def distances(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """d_W of triples and which were touched: log-normal over orders of magnitude, or those of unrelated scenes."""
+    touched = torch.rand(count, generator=generator(seed + 1)) < share
+    log_untouched = -8 + 1.5 * torch.randn(count, generator=generator(seed + 2))
+    return torch.where(touched, unrelated_distances(count, seed + 3), log_untouched.exp()), touched
+
+
+def fed(share: float, *, on: str = "log", window: int = 4096, floor: float = 0.001, batches: int = 40) -> Split:
+    split = Split(on=on, window=window, floor=floor)
+    for i in range(batches):
+        split.update(distances(128, share, seed=10 * i)[0], unrelated_distances(128, seed=10 * i + 5))
+    return split
+
+
+def accuracy(split: Split, share: float) -> float:
+    d, touched = distances(20_000, share, seed=777_777)
+    return (split(d) == touched).double().mean().item()
+
+
+@pytest.mark.parametrize("share", CONTACT_SHARES)
+def test_split_is_right_at_every_share_of_contacts(share: float) -> None:
+    assert accuracy(fed(share), share) > 0.995
+
+
+def test_without_the_floor_rare_contacts_are_lost() -> None:
+    """What the floor is for: the wide untouched class is cut in two instead."""
+    assert accuracy(fed(0.03, floor=0.0), 0.03) < 0.8
+    assert accuracy(fed(0.5, floor=0.0), 0.5) > 0.995
+
+
+def test_the_floor_collapses_the_untouched_class() -> None:
+    split = fed(0.1)
+    d, touched = distances(5000, 0.1, seed=4242)
+    scaled = split.scaled(d)
+    assert (scaled[~touched] == split.smallest.log()).double().mean() > 0.98
+    assert (scaled[touched] > split.smallest.log()).double().mean() > 0.98
+    expected = unrelated_distances(100_000, seed=9).quantile(0.001).item()
+    assert split.smallest.item() == pytest.approx(expected, rel=0.5)
+
+
+def test_on_d_the_threshold_is_otsus_of_the_distances_themselves() -> None:
+    split = Split(on="d", window=0, floor=0.0)
+    d = distances(500, 0.5, seed=3)[0]
+    split.update(d, unrelated_distances(500, seed=4))
+    assert torch.equal(split.scaled(d), d)
+    assert split.threshold.item() == otsu(d).item()
+    assert torch.equal(split(d), d > otsu(d))
+
+
+def test_on_log_the_threshold_is_otsus_of_the_logarithms() -> None:
+    split = Split(on="log", window=0, floor=0.0)
+    d = distances(500, 0.5, seed=3)[0]
+    split.update(d, unrelated_distances(500, seed=4))
+    assert split.threshold.item() == pytest.approx(otsu(d.clamp(min=SMALLEST).log()).item())
+
+
+def test_log_is_right_where_d_is_not() -> None:
+    """The threshold on d falls inside the touched class (METHOD, "Why log")."""
+    assert accuracy(fed(0.5, on="log"), 0.5) > 0.995
+    assert accuracy(fed(0.5, on="d", floor=0.0), 0.5) < 0.99
+
+
+@pytest.mark.parametrize("on", ["log", "d"])
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_batches_with_no_contact_or_nothing_else_are_split_like_any_other(share: float, on: str) -> None:
+    split = fed(share, on=on)
+    none, all_touched = distances(128, 0.0, seed=50)[0], distances(128, 1.0, seed=60)[0]
+    split.update(none, unrelated_distances(128, seed=61))
+    assert not split(none).any()
+    split.update(all_touched, unrelated_distances(128, seed=62))
+    assert split(all_touched).double().mean() > (0.98 if on == "log" else 0.7)
+
+
+def test_a_batch_alone_cannot_tell_that_it_has_no_contact() -> None:
+    """The paper's reading, window 0: Otsu always splits."""
+    split = Split(on="log", window=0, floor=0.0)
+    none = distances(128, 0.0, seed=50)[0]
+    split.update(none, unrelated_distances(128, seed=61))
+    assert 0.2 < split(none).double().mean() < 0.8
+
+
+@pytest.mark.parametrize("batch", [3, 8, 11])
+def test_the_window_keeps_the_last_distances_only(batch: int) -> None:
+    """Also when a batch does not divide the window, or is larger than it."""
+    window, batches = 8, 5
+    split = Split(on="d", window=window, floor=0.0)
+    stream = torch.rand(batch * batches, generator=generator()) + 0.1
+    for part in stream.split(batch):
+        split.update(part, 2 * part)
+        seen = stream[: int(split.seen)][-window:]
+        known = split.distances[~split.distances.isnan()]
+        assert sorted(known.tolist()) == sorted(seen.tolist())
+        assert torch.equal(split.unrelated[~split.distances.isnan()], 2 * known)
+        assert split.threshold.item() == pytest.approx(otsu(seen).item())
+
+
+def test_a_window_not_yet_full_counts_what_it_has() -> None:
+    d, other = distances(100, 0.5, seed=1)[0], unrelated_distances(100, seed=2)
+    partly, alone = Split(on="log", window=4096, floor=0.01), Split(on="log", window=0, floor=0.01)
+    for split in (partly, alone):
+        split.update(d, other)
+    assert partly.smallest.item() == alone.smallest.item() == other.sort().values[1].item()
+    assert partly.threshold.item() == pytest.approx(alone.threshold.item())
+
+
+def test_a_world_that_changes_is_followed() -> None:
+    """Distances shrink while w is learned: after one window the threshold has forgotten the old ones."""
+    split = fed(0.5, window=512, floor=0.0, batches=8)
+    old = split.threshold.item()
+    for i in range(4):
+        split.update(distances(128, 0.5, seed=10 * i)[0] / 100, unrelated_distances(128, seed=i))
+    assert split.threshold.item() == pytest.approx(old - math.log(100), abs=1.5)
+
+
+@pytest.mark.parametrize("on", ["log", "d"])
+@pytest.mark.parametrize("floor", [0.0, 0.01])
+def test_all_distances_equal_or_zero_touch_nothing(floor: float, on: str) -> None:
+    split = Split(on=on, window=64, floor=floor)
+    for value in (0.0, 0.5):
+        split = Split(on=on, window=64, floor=floor)
+        d = torch.full((32,), value)
+        split.update(d, torch.full((32,), value))
+        assert split.threshold.isfinite()
+        assert not split(d).any()
+
+
+def test_update_and_split_carry_no_gradient() -> None:
+    d = distances(64, 0.5, seed=0)[0].requires_grad_()
+    split = Split(on="log", window=128, floor=0.001)
+    split.update(d, unrelated_distances(64, seed=1))
+    assert not split.threshold.requires_grad
+    assert split(d).dtype == torch.bool
+
+
+# separation
+
+
+def separation(log_distances: Tensor, floor: float = 0.0) -> float:
+    d = log_distances.exp()
+    split = Split(on="log", window=0, floor=floor)
+    split.update(d, d)
+    return split.separation(d).item()
+
+
+ONE_CLASS = {
+    "normal": lambda x: torch.randn(x, generator=generator(x)) - 4,
+    "uniform": lambda x: 6 * torch.rand(x, generator=generator(x)) - 8,
+    "exponential": lambda x: -torch.rand(x, generator=generator(x)).log() - 8,
+    "exponential down": lambda x: torch.rand(x, generator=generator(x)).log(),
+}
+
+
+@pytest.mark.parametrize("count", [4000, 4096, 8000])
+@pytest.mark.parametrize("shape", list(ONE_CLASS))
+def test_one_class_of_any_shape_has_no_valley(shape: str, count: int) -> None:
+    assert separation(ONE_CLASS[shape](count)) <= 0.2
+
+
+@pytest.mark.parametrize("share", CONTACT_SHARES)
+def test_two_classes_have_an_empty_valley(share: float) -> None:
+    split = fed(share)
+    assert split.separation(distances(4096, share, seed=99)[0]).item() > 0.9
+
+
+def test_separation_falls_as_the_classes_come_together() -> None:
+    noise = torch.randn(4000, generator=generator())
+    side = torch.arange(4000) % 2
+    values = [separation(noise + gap * side - 9) for gap in (8, 4, 3, 0)]
+    assert values == sorted(values, reverse=True)
+    assert values[0] > 0.95
+    assert values[-1] <= 0.2
+
+
+def test_separation_without_a_second_class_is_zero() -> None:
+    split = fed(0.5)
+    for share in (0.0, 1.0):
+        d = split.smallest * (0.5 if share == 0 else 1e3) * torch.ones(50)
+        assert split.separation(d).item() == 0
+
+
+# probability and persistence
+
+
+def test_probability_is_even_at_the_threshold_and_grows() -> None:
+    split = fed(0.5)
+    at = split.threshold.exp()
+    d = torch.stack((at / 100, at / 1.2, at, 1.2 * at, 100 * at))
+    probability = split.probability(d)
+    assert probability[2].item() == pytest.approx(0.5, abs=1e-3)
+    assert probability.tolist() == sorted(probability.tolist())
+    assert probability.min() >= 0
+    assert probability.max() <= 1
+
+
+@pytest.mark.parametrize("share", CONTACT_SHARES)
+def test_probability_agrees_with_the_split_and_is_sure_of_itself(share: float) -> None:
+    split = fed(share)
+    d, touched = distances(5000, share, seed=31)
+    probability = split.probability(d)
+    assert torch.equal(probability > 0.5, split(d))
+    assert (probability - touched.float()).abs().mean() < 0.1
+
+
+def test_state_dict_round_trip_splits_the_same_and_goes_on_the_same() -> None:
+    one = fed(0.1, batches=5)
+    two = Split(on="log", window=4096, floor=0.001)
+    two.load_state_dict(one.state_dict())
+    d = distances(500, 0.1, seed=8)[0]
+    assert torch.equal(one(d), two(d))
+    assert torch.equal(one.probability(d), two.probability(d))
+    for split in (one, two):
+        split.update(d, unrelated_distances(500, seed=9))
+    assert torch.equal(one.threshold, two.threshold)
+    assert all(torch.equal(x, y) or x.isnan().any() for x, y in zip(one.buffers(), two.buffers(), strict=True))
+    torch.testing.assert_close(one.distances, two.distances, equal_nan=True)

@@ -1,0 +1,182 @@
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from torch import Tensor
+
+from palpate.data.labelled import Truth
+from palpate.envs.sprites import Scene, Sprites, SpritesConfig
+from palpate.figures import BLUE, ORANGE, curves, distance_histogram, error_map, overlay
+from palpate.geometry import double_angle, ellipse
+from palpate.models.inputs import Encoding
+
+ROWS = [
+    {"step": s, "agent": 1 / s, "contrast": 5 / s, "contact": 2 / s, "stay": 3 / s}
+    | ({"l_test": 0.2 / s, "constant l_test": 0.21} if s % 20 == 0 else {})
+    for s in range(10, 101, 10)
+]
+
+
+def save(figure: Figure) -> None:
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=110)
+    assert png.getvalue().startswith(b"\x89PNG")
+    assert len(png.getvalue()) < 300_000
+
+
+def scenes(count: int) -> tuple[Tensor, Encoding, Truth]:
+    """Pictures, estimates a little off, and the truth."""
+    world = Sprites(SpritesConfig(size=32, background=True))
+    generator = torch.Generator().manual_seed(0)
+    states = world.sample(count, generator)
+    scene = Scene(states.agent, states.object, states.angle)
+    covariance = ellipse(double_angle(torch.full((count,), 0.5)), torch.tensor([0.2, 0.1]))
+    learned = Encoding(states.agent + 0.01, states.object - 0.02, covariance, None)
+    return world.render(scene), learned, Truth(states.agent, states.object, states.angle, states.contact)
+
+
+def line(axes: Axes, label: str) -> Line2D:
+    (found,) = (line for line in axes.lines if line.get_label() == label)
+    return found
+
+
+def test_overlay_marks_the_right_places() -> None:
+    o, learned, truth = scenes(8)
+    figure = overlay(o, learned, truth)
+    assert len(figure.axes) == 8
+    for i, axes in enumerate(figure.axes):
+        true = np.stack((truth.agent[i], truth.object[i]), 1)
+        assert np.array_equal(line(axes, "agent, estimated").get_xydata()[0], learned.agent[i])
+        assert np.array_equal(line(axes, "object, estimated").get_xydata()[0], learned.object[i])
+        assert np.array_equal(line(axes, "true").get_data(), true)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "agent, estimated", "object, estimated", "learned body", "true"
+    ]  # fmt: skip
+    save(figure)
+
+
+def test_overlay_draws_the_ellipse_with_its_semi_axes_and_angle() -> None:
+    o, learned, _ = scenes(1)
+    (axes,) = overlay(o, learned).axes
+    offset = line(axes, "learned body").get_xydata() - learned.object[0].numpy()
+    length = np.linalg.norm(offset, axis=1)
+    assert (length.min(), length.max()) == pytest.approx((0.1, 0.2), rel=1e-3)
+    x, y = offset[length.argmax()]
+    assert math.atan2(y, x) % math.pi == pytest.approx(0.5, abs=1e-3)
+    assert "true" not in [line.get_label() for line in axes.lines]
+
+
+def test_overlay_stands_upright_in_its_extent() -> None:
+    """The estimate lies on the agent's own pixels: y is up, x is right."""
+    world = Sprites(SpritesConfig(size=50))
+    scene = Scene(torch.tensor([[0.2, 0.9]]), torch.tensor([[0.7, 0.3]]), torch.zeros(1))
+    extent = (-1.0, 3.0, 0.0, 2.0)
+    at = torch.tensor([[-1 + 4 * 0.2, 2 * 0.9]])
+    (axes,) = overlay(world.render(scene), Encoding(at, at, None, None), extent=extent).axes
+    (image,) = axes.images
+    left, right, bottom, top = image.get_extent()
+    assert (left, right, bottom, top) == extent
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-1.0, 3.0), (0.0, 2.0))
+    x, y = line(axes, "agent, estimated").get_xydata()[0]
+    pixels = image.get_array()
+    row, column = int((top - y) / (top - bottom) * 50), int((x - left) / (right - left) * 50)
+    assert image.origin == "upper"
+    red, green, _ = pixels[row, column].tolist()
+    assert red > 100 > 2 * green
+
+
+@pytest.mark.parametrize(("channels", "shape"), [(1, (8, 6)), (2, (8, 6)), (3, (8, 6, 3)), (12, (8, 6, 3))])
+def test_overlay_takes_any_number_of_channels(channels: int, shape: tuple[int, ...]) -> None:
+    o = torch.zeros(2, channels, 8, 6, dtype=torch.uint8)
+    points = torch.full((2, 2), 0.5)
+    figure = overlay(o, Encoding(points, points, None, None), rows=3, columns=3)
+    assert [axes.images[0].get_array().shape for axes in figure.axes] == [shape] * 2
+
+
+def test_pictures_of_the_plane_refuse_space() -> None:
+    space = torch.zeros(1, 3)
+    learned = Encoding(space, space, None, None)
+    with pytest.raises(ValueError, match="positions have 3 dimensions"):
+        overlay(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), learned)
+    with pytest.raises(ValueError, match="positions have 3 dimensions"):
+        error_map(learned, Truth(space, space))
+    with pytest.raises(ValueError, match="0 observations for 2 x 4 places"):
+        overlay(torch.zeros(0, 3, 8, 8, dtype=torch.uint8), learned)
+
+
+def test_curves_show_every_loss_and_the_constant_answer() -> None:
+    figure = curves(ROWS)
+    losses, test = figure.axes
+    assert [line.get_label() for line in losses.lines] == ["agent", "contrast", "contact", "stay"]
+    assert line(losses, "stay").get_xydata().tolist() == [[row["step"], row["stay"]] for row in ROWS]
+    assert line(test, "learned").get_xdata().tolist() == [20, 40, 60, 80, 100]
+    assert set(line(test, "constant answer").get_ydata()) == {0.21}
+    assert line(test, "constant answer").get_linestyle() == ":"
+    assert (losses.get_yscale(), test.get_yscale()) == ("log", "log")
+    save(figure)
+
+
+def test_curves_keep_negative_losses() -> None:
+    (losses,) = curves([{"step": 1, "touch": 0.5}, {"step": 2, "touch": -0.01}, {"step": 3, "touch": -2.0}]).axes
+    assert losses.get_yscale() == "symlog"
+    low, high = losses.get_ylim()
+    assert low < -2
+    assert high > 0.5
+
+
+def test_curves_without_losses_or_anything() -> None:
+    (test,) = curves([{"step": 1, "l_test": 0.1}]).axes
+    assert [line.get_label() for line in test.lines] == ["learned"]
+    with pytest.raises(ValueError, match="1 rows hold none of agent"):
+        curves([{"step": 1}])
+
+
+@pytest.mark.parametrize(("on", "threshold"), [("log", math.log(0.02)), ("d", 0.02)])
+def test_histogram_counts_each_class_around_the_threshold(on: str, threshold: float) -> None:
+    d = torch.tensor([0.0, 1e-4, 1e-3, 1e-3, 0.5, 1.0, 2.0])
+    contact = torch.tensor([False] * 4 + [True] * 3)
+    figure = distance_histogram(d, torch.tensor(threshold), contact, on)
+    (axes,) = figure.axes
+    untouched, touched = axes.containers
+    assert (sum(bar.get_height() for bar in untouched), sum(bar.get_height() for bar in touched)) == (4, 3)
+    assert [to_hex(bars[0].get_facecolor()).upper() for bars in (untouched, touched)] == [BLUE, ORANGE]
+    dotted = line(axes, "threshold")
+    assert dotted.get_xdata()[0] == pytest.approx(0.02, rel=1e-5)
+    assert dotted.get_linestyle() == ":"
+    assert axes.get_xscale() == "log"
+    save(figure)
+
+
+def test_histogram_without_truth_is_one_class() -> None:
+    (axes,) = distance_histogram(torch.full((5,), 0.1), -1.0).axes  # all equal
+    (bars,) = axes.containers
+    assert sum(bar.get_height() for bar in bars) == 5
+
+
+def test_error_map_means_and_arrows() -> None:
+    """Four cells with an object in three corners; the middle of each cell is known."""
+    at = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    off = torch.tensor([[0.3, 0.0], [-0.1, 0.0], [0.0, 0.4], [0.0, 0.0]])
+    truth = Truth(at, at)
+    figure = error_map(Encoding(at, at + off, None, None), truth, bins=2)
+    axes, _ = figure.axes
+    mesh, arrows = axes.collections
+    assert np.ma.filled(mesh.get_array(), np.nan).reshape(2, 2) == pytest.approx(
+        np.array([[0.2, 0.4], [math.nan, 0.0]]), nan_ok=True, abs=1e-6
+    )
+    assert np.asarray(arrows.get_offsets())[:2] == pytest.approx(np.array([[0.25, 0.25], [0.75, 0.25]]))
+    assert np.stack((arrows.U, arrows.V), 1)[:2] == pytest.approx(np.array([[0.1, 0], [0, 0.4]]), abs=1e-6)
+    save(figure)
+
+
+def test_error_map_of_a_perfect_estimate_and_of_many() -> None:
+    _, learned, truth = scenes(2_000)
+    save(error_map(Encoding(truth.agent, truth.object, None, None), truth))
+    save(error_map(learned, truth))

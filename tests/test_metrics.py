@@ -1,0 +1,200 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from palpate.data.labelled import Truth
+from palpate.metrics import TITLES, auroc, axis_error, common_translation, detection, isometry, l_test, measure
+from palpate.models.inputs import Encoding
+
+
+def random_truth(count: int = 400, n: int = 2) -> Truth:
+    generator = torch.Generator().manual_seed(0)
+    agent, thing = torch.rand(2, count, n, generator=generator)
+    angle, contact = torch.rand(2, count, generator=generator)
+    return Truth(agent, thing, math.pi * angle, contact < 0.3)
+
+
+def answer(truth: Truth, agent_shift: object = 0.0, object_shift: object = 0.0) -> Encoding:
+    """The truth, moved."""
+    shift_agent, shift_object = torch.as_tensor(agent_shift), torch.as_tensor(object_shift)
+    return Encoding(truth.agent + shift_agent, truth.object + shift_object, None, truth.angle)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_truth_plus_a_translation_is_perfect(n: int) -> None:
+    truth = random_truth(n=n)
+    certain = truth.contact.float()
+    h = torch.arange(1.0, n + 1)
+    scores = measure(answer(truth, h, h), truth, contact=certain, would_touch=certain)
+    zero = ("l_test", "agent_error", "object_error", "isometry", "orientation_error")
+    assert [getattr(scores, name) for name in zero] == pytest.approx([0] * 5, abs=1e-6)
+    assert [getattr(scores, name) for name in TITLES if name not in zero] == [1.0] * 6
+
+
+def test_shifting_the_object_alone_costs_its_square() -> None:
+    truth = random_truth()
+    shifted = answer(truth, object_shift=[0.3, -0.4])
+    assert float(l_test(shifted, truth)) == pytest.approx(0.25, rel=1e-5)
+    # The one translation is shared: it takes half of the shift from the object and gives it to the agent.
+    scores = measure(shifted, truth)
+    assert common_translation(shifted, truth).tolist() == pytest.approx([0.15, -0.2], rel=1e-5)
+    assert (scores.l_test, scores.agent_error, scores.object_error) == pytest.approx((0.25, 0.25, 0.25), rel=1e-5)
+
+
+def test_an_error_common_to_both_shows_beside_l_test() -> None:
+    truth = random_truth()
+    wobble = 0.1 * torch.tensor([1.0, -1.0]).repeat(200)[:, None].expand(-1, 2)
+    reference = answer(truth), truth
+    scores = measure(answer(truth, wobble, wobble), truth, reference=reference)
+    assert scores.l_test == pytest.approx(0, abs=1e-9)
+    assert scores.agent_error == pytest.approx(0.1 * math.sqrt(2), rel=1e-5)
+
+
+def test_the_reference_fits_and_is_not_evaluated() -> None:
+    truth = random_truth()
+    scores = measure(answer(truth), truth, reference=(answer(truth, 0.5, 0.5), truth))
+    assert scores.count == 400
+    assert scores.agent_error == pytest.approx(0.5 * math.sqrt(2), rel=1e-5)
+
+
+def test_without_a_reference_even_rows_fit_and_odd_rows_count() -> None:
+    truth = random_truth()
+    odd = (torch.arange(400) % 2)[:, None].float()
+    touched = truth.contact.clone()
+    touched[::2] = ~touched[::2]
+    scores = measure(answer(truth, odd, odd), truth, contact=touched.float())
+    assert scores.count == 200
+    assert scores.object_error == pytest.approx(math.sqrt(2), rel=1e-5)
+    assert scores.contact_accuracy == 1.0
+
+
+def test_constant_answers() -> None:
+    truth = random_truth(40_000)
+    constant = measure(answer(truth), truth, contact=torch.rand(40_000), would_touch=torch.rand(40_000)).constant
+    assert constant["l_test"] == pytest.approx(4 / 12, rel=0.02)  # variances of four uniform coordinates
+    middle_of_square = (math.sqrt(2) + math.asinh(1)) / 6  # mean distance to the centre of the unit square
+    assert constant["agent_error"] == pytest.approx(middle_of_square, rel=0.02)
+    assert constant["object_error"] == pytest.approx(middle_of_square, rel=0.02)
+    assert constant["isometry"] == 1.0
+    assert constant["orientation_error"] == pytest.approx(math.pi / 4, rel=0.02)
+    for name in ("contact", "would_touch"):
+        assert constant[f"{name}_auroc"] == 0.5
+        assert constant[f"{name}_f1"] == pytest.approx(0.6 / 1.3, rel=0.03)
+        assert constant[f"{name}_accuracy"] == pytest.approx(0.7, rel=0.02)
+
+
+def test_a_constant_answer_scores_what_is_said_of_it() -> None:
+    truth = random_truth(2_000)
+    middle = Encoding(truth.agent.mean(0).expand(2_000, 2), truth.object.mean(0).expand(2_000, 2), None, None)
+    scores = measure(middle, truth, reference=(answer(truth), truth), contact=torch.ones(2_000))
+    for name in ("l_test", "agent_error", "object_error", "contact_auroc", "contact_f1"):
+        assert getattr(scores, name) == pytest.approx(scores.constant[name], rel=1e-5), name
+
+
+def test_an_axis_that_never_turns_is_no_achievement() -> None:
+    truth = random_truth()._replace(angle=torch.full((400,), 0.3))
+    assert measure(answer(truth), truth).constant["orientation_error"] == pytest.approx(0, abs=1e-6)
+
+
+def test_isometry_of_a_stretched_a_mirrored_and_a_collapsed_frame() -> None:
+    truth = random_truth()
+    pairs = torch.randint(800, (2, 5_000), generator=torch.Generator().manual_seed(1))
+    stretched = Encoding(1.1 * truth.agent, 1.1 * truth.object, None, None)
+    mirrored = Encoding(-truth.agent, -truth.object, None, None)
+    nowhere = Encoding(0 * truth.agent, 0 * truth.object, None, None)
+    assert float(isometry(stretched, truth, pairs)) == pytest.approx(0.1, rel=1e-4)
+    assert float(isometry(mirrored, truth, pairs)) == pytest.approx(0, abs=1e-5)
+    assert float(isometry(nowhere, truth, pairs)) == 1.0
+
+
+def test_isometry_leaves_out_what_is_near() -> None:
+    """Three points on a line at 0, 0.01 and 1: only the distances to the last count."""
+    truth = Truth(torch.tensor([[0.0, 0], [0.01, 0]]), torch.tensor([[1.0, 0], [1.0, 0]]))
+    blurred = Encoding(torch.tensor([[0.0, 0], [0.0, 0]]), truth.object, None, None)
+    pairs = torch.tensor([[0, 0, 1], [1, 2, 2]])  # the first is 0.01 apart and collapses
+    assert float(isometry(blurred, truth, pairs)) == pytest.approx((0 + (1 / 0.99 - 1)) / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [(0.1, 0.1 + math.pi, 0), (0.05, math.pi - 0.05, 0.1), (0.0, math.pi / 2, math.pi / 2), (2.0, -1.5, 3.5 - math.pi)],
+)
+def test_axes_have_no_front(one: float, other: float, expected: float) -> None:
+    error = axis_error(torch.tensor([one, other]), torch.tensor([other, one]))
+    assert error.tolist() == pytest.approx([expected] * 2, abs=1e-6)
+
+
+def pairwise_auroc(score: Tensor, touched: Tensor) -> float:
+    """The definition, one pair at a time."""
+    wins = [1.0 if p > q else 0.5 if p == q else 0.0 for p in score[touched].tolist() for q in score[~touched].tolist()]
+    return sum(wins) / len(wins)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40))
+def test_auroc_is_the_share_of_pairs_in_order(rows: list[tuple[int, bool]]) -> None:
+    score, touched = torch.tensor([row[0] / 5 for row in rows]), torch.tensor([row[1] for row in rows])
+    if touched.all() or not touched.any():
+        assert detection(score, touched).auroc is None
+    else:
+        assert float(auroc(score, touched)) == pytest.approx(pairwise_auroc(score, touched))
+
+
+def test_detection_by_hand() -> None:
+    """Two of three contacts found, one false alarm, one 1/2 that counts as untouched."""
+    found = detection(torch.tensor([0.9, 0.8, 0.5, 0.7, 0.1]), torch.tensor([True, True, True, False, False]))
+    assert found == pytest.approx((5 / 6, 2 * 2 / (3 + 3), 3 / 5))
+
+
+def test_detection_with_one_class() -> None:
+    p = torch.tensor([0.2, 0.9])
+    assert detection(p, torch.tensor([False, False])) == (None, None, 0.5)
+    assert detection(p, torch.tensor([True, True])) == (None, pytest.approx(2 / 3), 0.5)
+
+
+def test_what_is_not_there_is_left_out() -> None:
+    truth = random_truth()._replace(angle=None, contact=None)
+    scores = measure(Encoding(truth.agent, truth.object, None, None), truth, contact=torch.zeros(400))
+    assert scores.orientation_error is None
+    assert scores.contact_auroc is None
+    names = ["l_test", "agent_error", "object_error", "isometry"]
+    assert list(scores.as_dict()) == ["count", *names, *(f"constant {name}" for name in names)]
+    assert len(str(scores).splitlines()) == 5
+
+
+def test_scores_read_well_and_fit_into_json() -> None:
+    truth = random_truth()
+    scores = measure(answer(truth, object_shift=[0.3, -0.4]), truth, contact=truth.contact.float())
+    flat = json.loads(json.dumps(scores.as_dict(), allow_nan=False))
+    assert flat["l_test"] == scores.l_test
+    assert flat["constant l_test"] == scores.constant["l_test"]
+    header, first, *_ = lines = str(scores).splitlines()
+    assert header.split() == ["200", "observations", "score", "constant"]
+    assert first.split() == ["L_test", "0.25", f"{scores.constant['l_test']:.4g}"]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_numpy_and_gradients_are_welcome() -> None:
+    truth = random_truth()
+    arrays = Truth(*(None if x is None else x.numpy() for x in truth))
+    learned = Encoding(truth.agent.clone().requires_grad_(), truth.object, None, truth.angle)
+    assert measure(learned, arrays) == measure(answer(truth), truth)
+    assert isinstance(arrays.agent, np.ndarray)
+
+
+def test_mistakes_are_named() -> None:
+    truth = random_truth(10)
+    good = answer(truth)
+    with pytest.raises(ValueError, match=r"encoding's object has shape \(9, 2\), the truth's \(10, 2\)"):
+        measure(good._replace(object=good.object[1:]), truth)
+    with pytest.raises(ValueError, match=r"would_touch has shape \(3,\); give one probability per row, \(10,\)"):
+        measure(good, truth, would_touch=torch.zeros(3))
+    with pytest.raises(ValueError, match="there are 1 rows; give at least 2, or a reference"):
+        measure(answer(random_truth(1)), random_truth(1))
+    with pytest.raises(ValueError, match="no rows"):
+        measure(answer(random_truth(0)), random_truth(0), reference=(good, truth))
