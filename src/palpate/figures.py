@@ -24,7 +24,16 @@ Array = NDArray[Any]
 # From Okabe and Ito's palette: distinct for all common kinds of colour vision.
 ORANGE, GREEN, YELLOW, BLUE, VERMILION, PURPLE = "#E69F00", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#666666"
-TERMS = {"agent": BLUE, "contrast": ORANGE, "contact": GREEN, "stay": PURPLE, "touch": VERMILION}
+# The losses of all models; colours differ among those that one model has.
+TERMS = {
+    "agent": BLUE,
+    "contrast": ORANGE,
+    "contact": GREEN,
+    "stay": PURPLE,
+    "touch": VERMILION,
+    "object": ORANGE,
+    "angle": GREEN,
+}
 
 
 def overlay(
@@ -179,7 +188,7 @@ def _ellipse(covariance: Array) -> Array:
     """The ellipse `[2, k]` around 0 whose semi-axes are the roots of the eigenvalues, as a closed line."""
     turn = np.linspace(0, 2 * np.pi, 73)
     eigenvalues, axes = np.linalg.eigh(covariance)
-    return axes * eigenvalues @ np.stack((np.cos(turn), np.sin(turn)))
+    return axes * np.sqrt(eigenvalues) @ np.stack((np.cos(turn), np.sin(turn)))
 
 
 def _picture(observation: Tensor) -> Array:

@@ -128,7 +128,7 @@ def unrelated_distances(count: int, seed: int) -> Tensor:
 def distances(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """d_W of triples and which were touched: log-normal over orders of magnitude, or those of unrelated scenes."""
     touched = torch.rand(count, generator=generator(seed + 1)) < share
-    log_untouched = -8 + 1.5 * torch.randn(count, generator=generator(seed + 2))
+    log_untouched = -7.5 + 2 * torch.randn(count, generator=generator(seed + 2))
     return torch.where(touched, unrelated_distances(count, seed + 3), log_untouched.exp()), touched
 
 
@@ -144,15 +144,16 @@ def accuracy(split: Split, share: float) -> float:
     return (split(d) == touched).double().mean().item()
 
 
-@pytest.mark.parametrize("share", CONTACT_SHARES)
-def test_split_is_right_at_every_share_of_contacts(share: float) -> None:
-    assert accuracy(fed(share), share) > 0.995
+@pytest.mark.parametrize(("share", "bound"), [(0.03, 0.99), (0.1, 0.99), (0.5, 0.98), (0.9, 0.96)])
+def test_split_is_right_at_every_share_of_contacts(share: float, bound: float) -> None:
+    """The price of the floor shows at the frequent end: the threshold lies midway between floor and contacts."""
+    assert accuracy(fed(share), share) > bound
 
 
 def test_without_the_floor_rare_contacts_are_lost() -> None:
     """What the floor is for: the wide untouched class is cut in two instead."""
     assert accuracy(fed(0.03, floor=0.0), 0.03) < 0.8
-    assert accuracy(fed(0.5, floor=0.0), 0.5) > 0.995
+    assert accuracy(fed(0.5, floor=0.0), 0.5) > 0.98
 
 
 def test_the_floor_collapses_the_untouched_class() -> None:
@@ -183,8 +184,8 @@ def test_on_log_the_threshold_is_otsus_of_the_logarithms() -> None:
 
 def test_log_is_right_where_d_is_not() -> None:
     """The threshold on d falls inside the touched class (METHOD, "Why log")."""
-    assert accuracy(fed(0.5, on="log"), 0.5) > 0.995
-    assert accuracy(fed(0.5, on="d", floor=0.0), 0.5) < 0.99
+    for share, gain in ((0.5, 0.03), (0.9, 0.2)):
+        assert accuracy(fed(share, on="log"), share) > accuracy(fed(share, on="d", floor=0.0), share) + gain
 
 
 @pytest.mark.parametrize("on", ["log", "d"])
@@ -193,9 +194,9 @@ def test_batches_with_no_contact_or_nothing_else_are_split_like_any_other(share:
     split = fed(share, on=on)
     none, all_touched = distances(128, 0.0, seed=50)[0], distances(128, 1.0, seed=60)[0]
     split.update(none, unrelated_distances(128, seed=61))
-    assert not split(none).any()
+    assert split(none).double().mean() < 0.02
     split.update(all_touched, unrelated_distances(128, seed=62))
-    assert split(all_touched).double().mean() > (0.98 if on == "log" else 0.7)
+    assert split(all_touched).double().mean() > (0.95 if on == "log" else 0.85)
 
 
 def test_a_batch_alone_cannot_tell_that_it_has_no_contact() -> None:
@@ -262,31 +263,44 @@ def test_update_and_split_carry_no_gradient() -> None:
 # separation
 
 
-def separation(log_distances: Tensor, floor: float = 0.0) -> float:
+def separation(log_distances: Tensor, on: str = "log") -> float:
     d = log_distances.exp()
-    split = Split(on="log", window=0, floor=floor)
+    split = Split(on=on, window=len(d), floor=0.0)
     split.update(d, d)
-    return split.separation(d).item()
+    return split.separation()
 
 
 ONE_CLASS = {
-    "normal": lambda x: torch.randn(x, generator=generator(x)) - 4,
-    "uniform": lambda x: 6 * torch.rand(x, generator=generator(x)) - 8,
-    "exponential": lambda x: -torch.rand(x, generator=generator(x)).log() - 8,
-    "exponential down": lambda x: torch.rand(x, generator=generator(x)).log(),
+    "normal": lambda count, seed: torch.randn(count, generator=generator(seed)) - 4,
+    "uniform": lambda count, seed: 6 * torch.rand(count, generator=generator(seed)) - 8,
+    "exponential": lambda count, seed: -torch.rand(count, generator=generator(seed)).log() - 8,
+    "exponential down": lambda count, seed: torch.rand(count, generator=generator(seed)).log(),
 }
 
 
-@pytest.mark.parametrize("count", [4000, 4096, 8000])
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("shape", list(ONE_CLASS))
-def test_one_class_of_any_shape_has_no_valley(shape: str, count: int) -> None:
-    assert separation(ONE_CLASS[shape](count)) <= 0.2
+def test_one_class_of_any_shape_has_no_valley(shape: str, seed: int) -> None:
+    assert separation(ONE_CLASS[shape](4096, seed)) <= 0.2
 
 
 @pytest.mark.parametrize("share", CONTACT_SHARES)
 def test_two_classes_have_an_empty_valley(share: float) -> None:
-    split = fed(share)
-    assert split.separation(distances(4096, share, seed=99)[0]).item() > 0.9
+    noise = torch.randn(4096, generator=generator(1))
+    touched = torch.rand(4096, generator=generator(2)) < share
+    assert separation(torch.where(touched, 0.3 * noise, noise - 7)) > 0.9
+    assert separation(torch.where(touched, 1 + 0.1 * noise, 0.1 * noise).log().nan_to_num(-9), on="d") > 0.9
+
+
+@pytest.mark.parametrize("share", CONTACT_SHARES)
+def test_the_split_of_the_synthetic_world_stands_clear(share: float) -> None:
+    """With the floor the untouched are one point, so only the lower end of the contacts fills the valley."""
+    assert fed(share).separation() > 0.4
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_the_synthetic_world_with_one_class_only_has_no_valley(share: float) -> None:
+    assert fed(share).separation() <= 0.2
 
 
 def test_separation_falls_as_the_classes_come_together() -> None:
@@ -298,11 +312,8 @@ def test_separation_falls_as_the_classes_come_together() -> None:
     assert values[-1] <= 0.2
 
 
-def test_separation_without_a_second_class_is_zero() -> None:
-    split = fed(0.5)
-    for share in (0.0, 1.0):
-        d = split.smallest * (0.5 if share == 0 else 1e3) * torch.ones(50)
-        assert split.separation(d).item() == 0
+def test_separation_of_equal_distances_is_zero() -> None:
+    assert separation(torch.zeros(64)) == 0
 
 
 # probability and persistence
