@@ -60,11 +60,7 @@ PARAMETER_NAMES = {
     "bn1.weight",
     "bn1.bias",
     *(f"layer{layer}.{block}.{name}" for layer in (1, 2, 3, 4) for block in (0, 1) for name in BLOCK),
-    *(
-        f"layer{layer}.0.downsample.{name}"
-        for layer in (2, 3, 4)
-        for name in ("0.weight", "1.weight", "1.bias")
-    ),
+    *(f"layer{layer}.0.downsample.{name}" for layer in (2, 3, 4) for name in ("0.weight", "1.weight", "1.bias")),
 }
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 

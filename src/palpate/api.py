@@ -73,6 +73,7 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
+    watch: Callable[[int, dict[str, float]], None] | None = None,
     **changes: Any,
 ) -> Representation:
     """Learn a representation from triples.
@@ -80,7 +81,7 @@ def fit(
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     `switches` changes fields of `ObjectiveConfig`, further keywords fields of `TrainingConfig` (steps, seed, device...).
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
-    triples, is only measured on. Of a fixed set a tenth is held out, and the weights that explain it best are kept.
+    triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, and the weights that explain it best are kept.
     """
     config = replace(training or TrainingConfig(), **changes)
     device = training_device(config)
@@ -102,12 +103,14 @@ def fit(
     began, first = time.monotonic(), None
     with bar(f"{method}, {model_config.encoder} on {device.type}", config.steps, show=progress) as advance:
 
-        def watch(step: int, readings: dict[str, float]) -> None:
+        def show(step: int, readings: dict[str, float]) -> None:
             nonlocal first
             now = time.monotonic()
             first = first or (step, now)
             speed = (step - first[0]) / (now - first[1]) if now > first[1] else step / (now - began)
             advance(step, _note(readings, speed))
+            if watch:
+                watch(step, readings)
 
         try:
             train(
@@ -117,7 +120,7 @@ def fit(
                 folder=folder,
                 evaluate=_evaluation(feed.held_out, test, facts, device),
                 criterion=None if feed.held_out is None else "held_out",
-                watch=watch,
+                watch=show,
             )
         finally:
             feed.batches.close()

@@ -4,6 +4,7 @@ A step is pure device work: on a GPU it is captured once in a CUDA graph and rep
 rate, reads averages every few steps, and saves. True states never come here: evaluation is a callback.
 """
 
+import logging
 import math
 import signal
 import threading
@@ -24,7 +25,7 @@ from palpate.models.inputs import Loss
 from palpate.runlog import RunLog
 
 
-class Interrupted(Exception):
+class Interrupted(RuntimeError):
     """Ctrl-C: the run stopped between two steps and can be continued from its folder."""
 
 
@@ -89,12 +90,14 @@ class Run:
         precision = config.precision
         if precision == "auto":
             precision = "bf16-mixed" if self.device.type == "cuda" else "32-true"
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces precision and hardware at length
         self.fabric = Fabric(accelerator=self.device.type, devices=1, precision=precision)
         self.config, self.source, self.step = config, source, 0
         self.plain = model.to(self.device)
         groups = model.parameter_groups()
         self.lr_scales = [group.pop("lr_scale", 1.0) for group in groups]
         cuda = self.device.type == "cuda"
+        torch.backends.cudnn.benchmark = cuda  # shapes never change during a run, so kernels are chosen once
         groups = [dict(group, lr=torch.zeros((), device=self.device)) for group in groups]
         optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True, capturable=cuda)
         self.model, self.optimizer = self.fabric.setup(model, optimizer)

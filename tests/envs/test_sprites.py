@@ -178,7 +178,7 @@ def test_sweep_agrees_with_dense_sampling_of_the_path(source: str, body: Any) ->
     half_step = np.linalg.norm(displacement, axis=1) / (steps - 1) / 2
     assert (nearest[touched] <= (radius + half_step + 1e-6)[touched]).all()
     assert (nearest[~touched] > radius - 1e-6).all()
-    assert 0.1 < touched.mean() < 0.9
+    assert 0.05 < touched.mean() < 0.9
     assert (touched != (nearest <= radius)).mean() < 0.002
 
 
@@ -274,15 +274,19 @@ SIZES = [32, 48, 64, 100, 128]
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("body", BODIES)
 def test_object_is_drawn_at_its_state_with_its_area(body: Any, size: int) -> None:
+    """Exactly in the mean over places and angles; a single picture is as exact as box filtering in the object's own
+    frame, which is worst for a rectangle thinner than a pixel."""
     world = Sprites(SpritesConfig(body=body, size=size))
-    half = world.config.half_sides
-    for i, angle in enumerate((math.pi / 4, 0.0, 0.3, 1.3, math.pi / 2, 2.5)):
-        if body == "diamond" and i:
-            break
-        at = 0.27 + 0.013 * i, 0.41 + 0.017 * i
-        alpha = ink(world, scene((0.9, 0.9), at, angle), OBJECT_COLOUR)
-        assert centroid(alpha) == pytest.approx(at, abs=0.05 / size)
-        assert alpha.sum() / size**2 == pytest.approx(4 * half[0] * half[1], rel=0.02)
+    areas, errors = [], []
+    for start in zip(*world.reset(150, generator(size)), strict=True):
+        at = float(start[1][0]) / 3 + 0.13, float(start[1][1])  # in the left half
+        alpha = ink(world, scene((0.9, 0.9), at, float(start[2])), OBJECT_COLOUR)
+        areas.append(alpha.sum() / size**2 / (4 * math.prod(world.config.half_sides)))
+        errors.append((np.array(centroid(alpha)) - at) * size)
+    assert np.mean(areas) == pytest.approx(1, abs=0.008)
+    assert np.abs(np.array(areas) - 1).max() < (0.12 if size == 32 else 0.04)
+    assert np.abs(np.mean(errors, 0)).max() < 0.015, "in pixels"
+    assert np.abs(errors).max() < 0.25
 
 
 def test_diamond_stands_on_its_corner() -> None:
@@ -302,7 +306,9 @@ def test_rectangle_lies_along_its_angle() -> None:
         alpha = ink(world, scene((0.9, 0.9), (0.25, 0.5), angle), OBJECT_COLOUR)
         places = (np.arange(128) + 0.5) / 128
         x, y = np.meshgrid(places - 0.25, places[::-1] - 0.5)
-        spread = np.array([[(alpha * x * x).sum(), (alpha * x * y).sum()], [(alpha * x * y).sum(), (alpha * y * y).sum()]])
+        spread = np.array(
+            [[(alpha * x * x).sum(), (alpha * x * y).sum()], [(alpha * x * y).sum(), (alpha * y * y).sum()]]
+        )
         values, vectors = np.linalg.eigh(spread / alpha.sum())
         long = vectors[:, 1]
         assert abs(long[0] * math.sin(angle) - long[1] * math.cos(angle)) < 0.01
@@ -322,8 +328,9 @@ def test_a_quarter_pixel_of_state_is_a_quarter_pixel_of_picture(what: str, axis:
         (agent if what == "agent" else thing)[axis] += 0.25 * quarter / size
         places.append(centroid(ink(world, scene(tuple(agent), tuple(thing), 0.4), colour)))  # type: ignore[arg-type]
     steps = np.diff(np.array(places), axis=0) * size
-    np.testing.assert_allclose(steps[:, axis], 0.25, atol=0.03)
-    np.testing.assert_allclose(steps[:, 1 - axis], 0, atol=0.01)
+    np.testing.assert_allclose(steps[:, axis], 0.25, atol=0.05)
+    np.testing.assert_allclose(steps[:, 1 - axis], 0, atol=0.03)
+    assert steps[:, axis].sum() == pytest.approx(1, abs=1e-3)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -414,9 +421,7 @@ def test_background_repeats_after_two_squares_and_is_inverted_after_one() -> Non
     world = Sprites(SpritesConfig(background=True))
     one_square = CHECKER_SIDE / 2  # of agent movement
     far = 0.8, 0.8  # the object, out of the strip looked at
-    pictures = [
-        world.render(scene((0.3 + i * one_square, 0.9), far), torch.float32)[0, :, 60:, :60] for i in range(3)
-    ]
+    pictures = [world.render(scene((0.3 + i * one_square, 0.9), far), torch.float32)[0, :, 60:, :60] for i in range(3)]
     torch.testing.assert_close(pictures[0], pictures[2], atol=1e-4, rtol=0)
     middle = (pictures[0] + pictures[1]) / 2
     torch.testing.assert_close(middle, middle[:, :1, :1].expand_as(middle), atol=1e-4, rtol=0)
@@ -452,11 +457,26 @@ def test_impossible_worlds_are_refused(changes: dict[str, Any], message: str) ->
         SpritesConfig(**changes)
 
 
-def test_a_share_that_bodies_of_this_size_never_reach_is_refused() -> None:
-    tiny = SpritesConfig(agent_radius=0.01, diamond_half_diagonal=1e-4)
-    try:
-        world = Sprites(tiny)
-    except ValueError as error:
-        assert "take larger bodies or contact_share=None" in str(error)  # noqa: PT017
-    else:
-        assert world.sample(2000, generator()).contact.double().mean().item() == pytest.approx(0.5, abs=0.05)
+def test_the_smallest_bodies_still_reach_the_wanted_share() -> None:
+    world = Sprites(SpritesConfig(agent_radius=0.01, diamond_half_diagonal=1e-4))
+    contact = world.sample(1000, generator()).contact
+    assert contact.double().mean().item() == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"agent_radius": 0.1, "diamond_half_diagonal": 0.15},
+        {"agent_radius": 0.2, "diamond_half_diagonal": 0.2},
+        {"agent_radius": 0.2, "body": "rectangle", "rectangle_half_sides": (0.19, 0.06)},
+    ],
+    ids=["large", "largest diamond", "largest rectangle"],
+)
+def test_bodies_as_large_as_allowed_obey_the_law_too(changes: dict[str, Any]) -> None:
+    world = Sprites(SpritesConfig(**changes))
+    t = sample(world, 10_000)
+    moved = (t.object_next - t.object).norm(dim=1)
+    assert torch.equal(t.contact, moved > MOVED_EPSILON)
+    radius = world.config.agent_radius - 1e-6
+    assert (gap_between(world, t.agent, t.object, t.angle) <= radius).sum() == 0
+    assert (gap_between(world, t.agent_next, t.object_next, t.angle_next) <= radius).sum() == 0

@@ -144,7 +144,11 @@ def test_nll_by_hand() -> None:
 
 @quick
 @given(
-    seed=st.integers(0, 1000), b=st.integers(1, 6), radius=st.floats(0.01, 2), softness=st.floats(0.05, 1), k=st.booleans()
+    seed=st.integers(0, 1000),
+    b=st.integers(1, 6),
+    radius=st.floats(0.01, 2),
+    softness=st.floats(0.05, 1),
+    k=st.booleans(),
 )
 def test_likelihood_agrees_with_a_bernoulli(seed: int, b: int, radius: float, softness: float, k: bool) -> None:
     shape = (b, 3) if k else (b,)

@@ -93,7 +93,10 @@ def test_otsu_counts_only_valid_entries(values: list[float], others: list[float]
 def test_otsu_classes_the_valid_entries_as_if_alone(values: list[float], others: list[float], seed: int) -> None:
     """The weaker half of the test above: which entries are above is right wherever the threshold falls between."""
     assume(len(set(values)) > 1)
-    mixed, valid = torch.tensor(values + others, dtype=torch.float64), torch.arange(len(values) + len(others)) < len(values)
+    mixed, valid = (
+        torch.tensor(values + others, dtype=torch.float64),
+        torch.arange(len(values) + len(others)) < len(values),
+    )
     above = [value > otsu(mixed, valid).item() for value in values]
     assert any(above == [value > best for value in values] for best in brute_force(values))
 

@@ -1,0 +1,267 @@
+"""The command line: argv, print, exit, and nothing else. Whatever is heavy is imported inside a verb."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from tyro.conf import OmitArgPrefixes, Positional
+
+from palpate.config import Body, Encoder, Method, Objective, TrainingConfig
+
+if TYPE_CHECKING:
+    from palpate.data.labelled import Labelled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Learn Sprites on this machine: train, measure, draw, report. About two minutes on two CPU cores."""
+
+    out: Path = Path("runs/demo")
+    """Folder of the run."""
+    steps: int = 500
+    """Optimiser steps; 1500 are three times as long and half the error."""
+    seed: int = 0
+    resume: bool = False
+    """Continue a run that was stopped."""
+    force: bool = False
+    """Overwrite a run that is there."""
+
+    def __call__(self) -> None:
+        from palpate.experiments.demo import SIZE, demo
+
+        outcome = demo(self.out, steps=self.steps, seed=self.seed, resume=self.resume, overwrite=self.force)
+        agent, thing = outcome.pixels
+        scores = outcome.scores
+        print(f"\n{scores}\n")
+        print(f"L_test is {scores.l_test:.2g}; answering the mean always would score {scores.constant['l_test']:.2g}.")
+        print(f"On average the agent is off by {agent:.2f} pixels and the object by {thing:.2f}, of {SIZE}.")
+        print(f"Look at  {outcome.folder / 'figures' / 'overlay.png'}")
+        print(f"Read     {outcome.folder / 'report.html'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collect:
+    """Write triples of a world to an HDF5 file, with the true states in a group of their own."""
+
+    env: Positional[str]
+    """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, or any Gymnasium id whose
+    actions are displacements."""
+    num: int = 10_000
+    """How many triples."""
+    out: Path
+    """The file."""
+    seed: int = 0
+    size: int | None = None
+    """Pixels on a side (Sprites)."""
+    contact_share: float | None = None
+    """Wanted share of contacts (Sprites); as the world has it when left out."""
+    natural: bool = False
+    """Take contacts as random motion gives them (Sprites)."""
+    force: bool = False
+    """Overwrite the file."""
+
+    def __call__(self) -> None:
+        from palpate.data.collect import collect
+        from palpate.progress import bar
+
+        options: dict[str, Any] = {} if self.size is None else {"size": self.size}
+        if self.contact_share is not None or self.natural:
+            options["contact_share"] = None if self.natural else self.contact_share
+        with bar("collecting", self.num) as advance:
+            triples = collect(
+                self.env,
+                self.num,
+                seed=self.seed,
+                out=self.out,
+                overwrite=self.force,
+                progress=lambda done, total: advance(done),
+                **options,
+            )
+        with triples:
+            print(f"{triples!r}: {self.out.stat().st_size / 1e6:.1f} MB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Learn a representation from a file of triples or from a world that streams fresh ones."""
+
+    data: Path | None = None
+    """HDF5 file of triples."""
+    env: str | None = None
+    """World to stream from instead, for instance palpate/Sprites-v0."""
+    size: int = 100
+    """Pixels on a side of a streamed world."""
+    contact_share: float = 0.5
+    """Share of contacts of a streamed world."""
+    out: Path
+    """Folder of the run."""
+    method: Method = "interaction"
+    """interaction learns from triples alone; supervised, the limit, from true states."""
+    objective: Objective = "contact"
+    """contact is ours; paper and paper-gaussian are the paper's."""
+    encoder: Encoder = "auto"
+    """auto: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
+    body: Body = "round"
+    """axes: an ellipse with an orientation, for actions in the plane."""
+    radius: float | None = None
+    """Sum of the two bodies' radii, where it is known."""
+    switch: tuple[str, ...] = ()
+    """Single changes of the objective, such as split_on=d stay_weight=10; see docs/paper.md."""
+    test: Path | None = None
+    """Labelled file to measure on during and after the run; a streamed world makes its own."""
+    resume: bool = False
+    """Continue a run that was stopped."""
+    force: bool = False
+    """Overwrite a run that is there."""
+    training: OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
+
+    def __call__(self) -> None:
+        from palpate.api import fit
+        from palpate.envs.registration import world
+        from palpate.experiments.pictures import illustrate
+        from palpate.training import training_device
+
+        if (self.data is None) == (self.env is None):
+            raise ValueError("give the triples to learn from: either --data FILE or --env ID")
+        source: Any = self.data
+        if self.env is not None:
+            options = {"size": self.size, "contact_share": self.contact_share}
+            source = world(self.env, device=training_device(self.training), **options)
+        test = self._test()
+        model = fit(
+            source,
+            out=self.out,
+            method=self.method,
+            objective=self.objective,
+            encoder=self.encoder,
+            body=self.body,
+            radius=self.radius,
+            switches=_switches(self.switch),
+            training=self.training,
+            test=test,
+            resume=self.resume,
+            overwrite=self.force,
+        )
+        print(f"{model!r}")
+        if test is not None:
+            print(f"\n{illustrate(self.out, model, test, f'palpate train: {self.env or self.data}')}\n")
+            print(f"Read     {self.out / 'report.html'}")
+        print(f"Load it with palpate.load({str(self.out)!r})")
+
+    def _test(self) -> "Labelled | None":
+        from palpate.data.collect import collect
+        from palpate.data.labelled import Labelled
+
+        if self.test is not None:
+            return Labelled.open(self.test)
+        if self.env is None:
+            return None
+        seed = 10**6 + self.training.seed
+        return collect(
+            self.env, 5000, seed=seed, labelled=True, size=self.size, contact_share=self.contact_share
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Measure a trained model on labelled triples it has not seen; print a table, draw, report."""
+
+    run: Positional[Path]
+    """Folder of a run or of a saved model."""
+    data: Path
+    """HDF5 file with true states, as `palpate collect` writes it."""
+
+    def __call__(self) -> None:
+        from palpate.data.labelled import Labelled
+        from palpate.experiments.pictures import illustrate
+        from palpate.representation import load
+
+        with Labelled.open(self.data) as labelled:
+            print(illustrate(self.run, load(self.run), labelled, f"palpate evaluate: {self.data}"))
+        print(f"\nRead     {self.run / 'report.html'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Speed of every hot path on this machine, as a table."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto: a GPU if there is one."""
+    compile: bool = False
+    """With torch.compile."""
+
+    def __call__(self) -> None:
+        from palpate.experiments.bench import bench
+        from palpate.training import training_device
+
+        device = training_device(TrainingConfig(device=self.device))  # type: ignore[arg-type]
+        print(f"{'path':<60} {'ms':>10} {'per second':>12}")
+        for speed in bench(device, self.compile):
+            print(f"{speed.path:<60} {speed.each * 1e3:>10.2f} {speed.rate:>12,.0f} {speed.items}", flush=True)
+
+
+Verb = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+)
+
+DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, from what it saw and how it moved."
+
+
+def main() -> None:
+    """Exit 0: done. 2: the user's mistake, in one line. 130: stopped by Ctrl-C. 1: our bug, with its traceback."""
+    arguments = sys.argv[1:] or ["--help"]
+    verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)  # type: ignore[call-overload]
+    try:
+        verb()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (ValueError, OSError) as error:
+        if os.environ.get("PALPATE_TRACEBACK"):
+            raise
+        print(f"palpate: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except RuntimeError as error:
+        _explain(error, arguments)
+
+
+def _explain(error: RuntimeError, arguments: list[str]) -> None:
+    """Ends of a run that are neither done nor a mistake nor a bug."""
+    from palpate.training import Interrupted, NonFiniteLoss
+
+    if isinstance(error, Interrupted):
+        again = " ".join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), "--resume"])
+        print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
+        sys.exit(130)
+    if isinstance(error, NonFiniteLoss):
+        print(f"palpate: {error}", file=sys.stderr)
+        sys.exit(2)
+    raise error
+
+
+def _switches(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`name=value` pairs with values of the type the field has."""
+    from palpate.config import ObjectiveConfig
+
+    defaults = vars(ObjectiveConfig())
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        if name not in defaults:
+            raise ValueError(f"switch is {pair!r}; allowed are name=value with a name of {', '.join(defaults)}")
+        kind = type(defaults[name])
+        try:
+            changes[name] = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"switch {name} is {text!r}; allowed is a {kind.__name__}") from error
+    return changes
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Whole experiments: what the verbs of the command line do."""

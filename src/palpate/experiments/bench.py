@@ -1,0 +1,74 @@
+"""How fast the hot paths are on this machine; ratios within one run are what compares."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+
+from palpate.config import ModelConfig, TrainingConfig
+from palpate.data.stream import Stream
+from palpate.envs.registration import SPRITES, world
+from palpate.models.store import build
+from palpate.representation import Representation
+from palpate.training import Run
+
+MEASURE_SECONDS = 2.0
+
+
+class Speed(NamedTuple):
+    path: str
+    each: float  # seconds for one call
+    rate: float  # items a second
+    items: str
+
+
+def bench(device: torch.device, compiled: bool) -> Iterator[Speed]:
+    """Time generation, training steps and encoding, one after another."""
+    count = 512 if device.type == "cpu" else 8192
+    for env in SPRITES:
+        sprites = world(env, device=device)
+        generator = torch.Generator(device).manual_seed(0)
+        each = _time(lambda: sprites.render_pair(sprites.sample(count, generator)), device)  # noqa: B023: called here
+        yield Speed(f"generate and draw {env.removeprefix('palpate/')}, 100 px", each, count / each, "triples")
+    encoders = ["small", "resnet18"] if device.type == "cuda" else ["small"]
+    for encoder in encoders:
+        size = 50 if encoder == "small" else 100
+        run = _run(encoder, size, device, compiled)
+        step = run.captured() if device.type == "cuda" else run.advance
+        each = _time(step, device, warm_up=12)
+        yield Speed(f"training step, three {encoder}, {size} px, batch 128", each, 128 / each, "triples")
+        model = Representation(run.plain, {}, device)
+        o = run.source.draw(run.generator).o
+        for rows in (1, 128):
+            each = _time(lambda: model.encode(o[:rows]), device)  # noqa: B023: called here
+            yield Speed(f"encode, {encoder}, {size} px, batch {rows}", each, rows / each, "observations")
+
+
+def _run(encoder: str, size: int, device: torch.device, compiled: bool) -> Run:
+    sprites = world("palpate/Sprites-v0", device=device, size=size)
+    if compiled:
+        sprites.compile()
+    source = Stream(sprites, 128)
+    model = build(ModelConfig(encoder=encoder, observation_shape=source.observation_shape, n=2)).to(device)  # type: ignore[arg-type]
+    model.inputs.measure(source.draw(torch.Generator(device).manual_seed(0)))  # type: ignore[operator, union-attr]
+    run = Run(model, source, TrainingConfig(device=device.type, compile=compiled))  # type: ignore[arg-type]
+    run.set_schedule()
+    return run
+
+
+def _time(call: Callable[[], object], device: torch.device, warm_up: int = 2) -> float:
+    """Median seconds of a call; on a GPU of groups of calls, so that waiting for it is not what is measured."""
+    for _ in range(warm_up):
+        call()
+    group, times, end = (10 if device.type == "cuda" else 1), [], time.perf_counter() + MEASURE_SECONDS
+    while len(times) < 3 or time.perf_counter() < end:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(group):
+            call()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) / group)
+    return sorted(times)[len(times) // 2]

@@ -1,0 +1,37 @@
+"""Two minutes on a laptop: Sprites at 50 pixels, the small encoder, the default objective."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from palpate.api import fit
+from palpate.data.collect import collect
+from palpate.envs.registration import world
+from palpate.experiments.pictures import illustrate
+from palpate.metrics import Scores
+
+SIZE = 50
+TEST_TRIPLES = 5000
+
+
+class Outcome(NamedTuple):
+    scores: Scores
+    pixels: tuple[float, float]  # mean error of agent and object
+    folder: Path
+
+
+def demo(folder: Path, *, steps: int, seed: int, resume: bool, overwrite: bool) -> Outcome:
+    """Train, measure on fresh scenes, draw."""
+    env = "palpate/Sprites-v0"
+    model = fit(
+        world(env, size=SIZE),
+        out=folder,
+        encoder="small",
+        steps=steps,
+        seed=seed,
+        device="cpu",
+        resume=resume,
+        overwrite=overwrite,
+    )
+    test = collect(env, TEST_TRIPLES, seed=10**6 + seed, labelled=True, size=SIZE)
+    scores = illustrate(folder, model, test, "palpate demo: Sprites")
+    return Outcome(scores, (scores.agent_error * SIZE, scores.object_error * SIZE), folder)
