@@ -115,7 +115,9 @@ def run(name: str, experiment: Experiment, seed: int, arguments: Arguments) -> d
     return {
         "experiment": name,
         "seed": seed,
-        "scores": {key: float(f"{value:.4g}") for key, value in evaluate(model, test, reference=reference).as_dict().items()},
+        "scores": {
+            key: float(f"{value:.4g}") for key, value in evaluate(model, test, reference=reference).as_dict().items()
+        },
         "vitals": {key: float(f"{value:.4g}") for key, value in model.model.vitals().items()},
         "findings": model.facts["findings"],
         "seconds": round(seconds, 1),

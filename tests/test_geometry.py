@@ -19,6 +19,16 @@ seeds = st.integers(0, 10_000)
 dimensions = st.integers(1, 4)
 
 
+def _ellipse(axis: torch.Tensor, semi_axes: torch.Tensor, power: float = 2.0) -> torch.Tensor:
+    """`geometry.ellipse` from two semi-axes, the first along `axis`."""
+    first, second = semi_axes.unbind(-1)
+    return geometry.ellipse(axis, (first * second).sqrt(), (first / second).log(), power)
+
+
+def _root(axis: torch.Tensor, semi_axes: torch.Tensor) -> torch.Tensor:
+    return _ellipse(axis, semi_axes, power=-1.0)
+
+
 def randn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -109,7 +119,9 @@ def test_distance_ignores_motions_and_follows_permutations(seed: int, n: int) ->
     assert torch.equal(permuted, before[order])
     backwards = geometry.segment_distance2(point, Segment(start + move, -move))
     torch.testing.assert_close(backwards, before, atol=1e-10, rtol=1e-8)
-    torch.testing.assert_close(geometry.segment_distance2(3 * point, Segment(3 * start, 3 * move)), 9 * before)
+    for scale in (3.0, 1e-3, 1e-6):  # short paths are paths too
+        scaled = geometry.segment_distance2(scale * point, Segment(scale * start, scale * move))
+        torch.testing.assert_close(scaled, scale**2 * before, atol=1e-12 * scale**2, rtol=1e-6)
 
 
 @quick
@@ -233,7 +245,7 @@ def test_gradient_of_mahalanobis() -> None:
 @pytest.mark.parametrize("thin", [1e-2, 1e-4])
 def test_mahalanobis_of_a_very_thin_ellipse(thin: float) -> None:
     """In float32: what lies along the long axis is near however thin the body is, what lies beside it is far."""
-    root = geometry.ellipse_root(geometry.double_angle(torch.tensor(math.pi / 6)), torch.tensor([1.0, thin]))
+    root = _root(geometry.double_angle(torch.tensor(math.pi / 6)), torch.tensor([1.0, thin]))
     along = torch.tensor([math.cos(math.pi / 6), math.sin(math.pi / 6)])
     beside = torch.tensor([-along[1], along[0]])
     nowhere = Segment(torch.zeros(2), torch.zeros(2))
@@ -297,13 +309,13 @@ def test_gradients_of_angles() -> None:
     assert gradcheck(geometry.axis_angle, geometry.double_angle(angles).detach().requires_grad_())
 
 
-# ellipse, ellipse_root, long_axis
+# ellipse, long_axis
 
 
 def test_ellipse_by_hand() -> None:
-    upright = geometry.ellipse(geometry.double_angle(torch.tensor(math.pi / 2)), torch.tensor([3.0, 1.0]))
+    upright = _ellipse(geometry.double_angle(torch.tensor(math.pi / 2)), torch.tensor([3.0, 1.0]))
     torch.testing.assert_close(upright, torch.diag(torch.tensor([1.0, 9.0])), atol=1e-5, rtol=0)
-    slanted = geometry.ellipse(geometry.double_angle(torch.tensor(math.pi / 4)), torch.tensor([3.0, 1.0]))
+    slanted = _ellipse(geometry.double_angle(torch.tensor(math.pi / 4)), torch.tensor([3.0, 1.0]))
     torch.testing.assert_close(slanted, torch.tensor([[5.0, 4.0], [4.0, 5.0]]), atol=1e-5, rtol=0)
 
 
@@ -317,7 +329,7 @@ def test_ellipse_is_rotated_diagonal_and_root_is_the_inverse_square_root(
 ) -> None:
     double = geometry.double_angle(torch.tensor(angle, dtype=torch.float64))
     semi_axes = torch.tensor([first, second], dtype=torch.float64)
-    covariance, root = geometry.ellipse(double, semi_axes), geometry.ellipse_root(double, semi_axes)
+    covariance, root = _ellipse(double, semi_axes), _root(double, semi_axes)
     turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
     twin = turn @ np.diag([first**2, second**2]) @ turn.T
     np.testing.assert_allclose(covariance.numpy(), twin, atol=1e-12 * max(first, second) ** 2)
@@ -335,13 +347,13 @@ def test_ellipse_turns_with_its_angle(angle: float, by: float) -> None:
     semi_axes = torch.tensor([0.5, 0.1], dtype=torch.float64)
     here, there = (torch.tensor(value, dtype=torch.float64) for value in (angle, angle + by))
     turn = torch.tensor([[math.cos(by), -math.sin(by)], [math.sin(by), math.cos(by)]], dtype=torch.float64)
-    turned = turn @ geometry.ellipse(geometry.double_angle(here), semi_axes) @ turn.T
-    torch.testing.assert_close(geometry.ellipse(geometry.double_angle(there), semi_axes), turned)
+    turned = turn @ _ellipse(geometry.double_angle(here), semi_axes) @ turn.T
+    torch.testing.assert_close(_ellipse(geometry.double_angle(there), semi_axes), turned)
 
 
 def test_ellipse_broadcasts_shared_axes_over_batch_and_objects() -> None:
     angles, semi_axes = randn(3, 4), torch.tensor([0.7, 0.2], dtype=torch.float64)
-    for function in (geometry.ellipse, geometry.ellipse_root):
+    for function in (_ellipse, _root):
         together = function(geometry.double_angle(angles), semi_axes)
         assert together.shape == (3, 4, 2, 2)
         alone = function(geometry.double_angle(angles[1, 2]), semi_axes)
@@ -353,8 +365,8 @@ def test_gradients_of_ellipses_also_at_a_round_one() -> None:
     angles = torch.tensor([0.0, 0.4, math.pi / 2], dtype=torch.float64)
     double = geometry.double_angle(angles).requires_grad_()
     semi_axes = torch.tensor([[0.5, 0.2], [0.3, 0.3], [0.1, 0.9]], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(geometry.ellipse, (double, semi_axes))
-    assert gradcheck(geometry.ellipse_root, (double, semi_axes))
+    assert gradcheck(_ellipse, (double, semi_axes))
+    assert gradcheck(_root, (double, semi_axes))
 
 
 def test_long_axis_by_hand_in_three_dimensions() -> None:
@@ -366,8 +378,8 @@ def test_long_axis_by_hand_in_three_dimensions() -> None:
 @given(angle=st.floats(0, 3.14), thin=st.floats(1e-4, 0.9))
 def test_long_axis_finds_the_angle_whichever_semi_axis_is_longer(angle: float, thin: float) -> None:
     double = geometry.double_angle(torch.tensor(angle, dtype=torch.float64))
-    first = geometry.long_axis(geometry.ellipse(double, torch.tensor([1.0, thin], dtype=torch.float64)))
-    second = geometry.long_axis(geometry.ellipse(double, torch.tensor([thin, 1.0], dtype=torch.float64)))
+    first = geometry.long_axis(_ellipse(double, torch.tensor([1.0, thin], dtype=torch.float64)))
+    second = geometry.long_axis(_ellipse(double, torch.tensor([thin, 1.0], dtype=torch.float64)))
     assert abs(first[0].item() * math.sin(angle) - first[1].item() * math.cos(angle)) < 1e-6
     assert abs(second[0].item() * math.cos(angle) + second[1].item() * math.sin(angle)) < 1e-6
     assert first.norm().item() == pytest.approx(1)
@@ -499,3 +511,17 @@ def test_gaussians_with_a_nearly_singular_covariance(thin: float) -> None:
     wide = torch.tensor([[1.0, 0.0], [1.0, 2 * thin]])
     expected = math.log(2) - 0.375
     assert geometry.gaussian_kl(point, root, point, wide).item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-4, 0.3, 1.0])
+def test_a_shorter_axis_is_a_rounder_ellipse(length: float) -> None:
+    axis = length * geometry.double_angle(torch.tensor(0.4, dtype=torch.float64))
+    squared = torch.linalg.eigvalsh(geometry.ellipse(axis, torch.tensor(0.7, dtype=torch.float64), math.log(3.0)))
+    expected = 0.49 * torch.tensor([3.0**-length, 3.0**length], dtype=torch.float64)
+    torch.testing.assert_close(squared, expected, atol=1e-5, rtol=0)
+
+
+def test_gradient_of_a_disc_toward_an_ellipse() -> None:
+    axis = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
+    radius = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda a, r: geometry.ellipse(a, r, math.log(3.0), -1.0), (axis, radius))

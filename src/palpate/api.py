@@ -148,7 +148,9 @@ def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.devi
         data = world(data, device=device)
     if isinstance(data, Sprites):
         if data.device.type != device.type:
-            raise ValueError(f"the world is on {data.device}, the training on {device}; build it with device={device.type!r}")
+            raise ValueError(
+                f"the world is on {data.device}, the training on {device}; build it with device={device.type!r}"
+            )
         if config.compile:
             data.compile()
         sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
@@ -202,7 +204,9 @@ def _evaluation(
 
 def _note(readings: Mapping[str, float], speed: float) -> str:
     """What stands beside the bar."""
-    losses = [f"{name} {readings[name]:.2g}" for name in ("agent", "contact", "touch", "stay", "object") if name in readings]
+    losses = [
+        f"{name} {readings[name]:.2g}" for name in ("agent", "contact", "touch", "stay", "object") if name in readings
+    ]
     if "contact_share" in readings:
         losses.append(f"contacts {readings['contact_share']:.0%}")
     if "l_test" in readings:
@@ -222,9 +226,7 @@ def _findings(model: nn.Module) -> list[str]:
     ]
 
 
-def _claim(
-    folder: Path, model: ModelConfig, training: TrainingConfig, resume: bool, overwrite: bool
-) -> Path:
+def _claim(folder: Path, model: ModelConfig, training: TrainingConfig, resume: bool, overwrite: bool) -> Path:
     """Make the run's folder, or check that the one there is this run."""
     described = json.loads(json.dumps({"model": asdict(model), "training": asdict(training)}))
     path = folder / "run.json"

@@ -37,6 +37,8 @@ def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
                 groups[group][name] = file.get_tensor(key)
             return groups, json.loads(metadata["facts"])
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is damaged or was not written by palpate ({error}); restore it or train anew") from error
+        raise ValueError(
+            f"{path} is damaged or was not written by palpate ({error}); restore it or train anew"
+        ) from error
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist; is this the folder of a run?") from None

@@ -28,6 +28,8 @@ class ObjectiveConfig:
     """Shape in the contact likelihood: a ball with a learned radius, or (in the plane) an ellipse with an angle."""
     stay_weight: float = 100.0
     """Weight on L_-, which keeps an untouched object where it is."""
+    stay_level: float = 0.3
+    """Distance, in units of the actions' root mean square, at which L_- levels off in the contact likelihood."""
     split_on: Literal["log", "d"] = "log"
     """Split the distances d_W or their logarithms; the paper's text says d_W."""
     split_window: int = 4096
@@ -56,7 +58,10 @@ class ObjectiveConfig:
         _demand(self.body in ("round", "axes"), "body", self.body, "'round' or 'axes'")
         _demand(self.split_on in ("log", "d"), "split_on", self.split_on, "'log' or 'd'")
         _demand(self.stay_weight >= 0, "stay_weight", self.stay_weight, "0 or more")
-        _demand(self.split_window == 0 or self.split_window >= 64, "split_window", self.split_window, "0, or 64 or more")
+        _demand(self.stay_level > 0, "stay_level", self.stay_level, "more than 0")
+        _demand(
+            self.split_window == 0 or self.split_window >= 64, "split_window", self.split_window, "0, or 64 or more"
+        )
         _demand(0 <= self.split_floor < 0.5, "split_floor", self.split_floor, "0 to 0.5")
         _demand(self.temperature > 0, "temperature", self.temperature, "more than 0")
         _demand(self.contrast_dim >= 2, "contrast_dim", self.contrast_dim, "2 or more")
@@ -103,7 +108,10 @@ class ModelConfig:
         _demand(self.encoder in wanted, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, wanted)))
         _demand(self.n >= 1, "the action's dimension", self.n, "1 or more")
         _demand(
-            self.objective.body == "round" or self.n == 2, "body", "axes", f"'round' when actions have {self.n} dimensions"
+            self.objective.body == "round" or self.n == 2,
+            "body",
+            "axes",
+            f"'round' when actions have {self.n} dimensions",
         )
         if self.n == 1 and self.method == "interaction" and self.objective.radius is None:
             raise ValueError(
@@ -150,7 +158,9 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "log_every", "evaluate_every", "checkpoint_every"):
             _demand(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
-        _demand(self.batch_size >= 2, "batch_size", self.batch_size, "2 or more: samples are contrasted with each other")
+        _demand(
+            self.batch_size >= 2, "batch_size", self.batch_size, "2 or more: samples are contrasted with each other"
+        )
         _demand(self.learning_rate > 0, "learning_rate", self.learning_rate, "more than 0")
         _demand(self.schedule in ("one-cycle", "constant"), "schedule", self.schedule, "'one-cycle' or 'constant'")
         _demand(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")

@@ -82,7 +82,12 @@ class MLP(nn.Module):
         super().__init__()
         self.width = width
         self.layers = nn.Sequential(
-            nn.Linear(shape[0], width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+            nn.Linear(shape[0], width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -50,31 +50,27 @@ def double_angle(angle: Tensor) -> Tensor:
     return torch.stack((torch.cos(2 * angle), torch.sin(2 * angle)), -1)
 
 
-def axis_angle(double: Tensor) -> Tensor:
-    """The inverse of `double_angle`, in [0, pi): `[...]`."""
-    return (torch.atan2(double[..., 1], double[..., 0]) / 2) % torch.pi
+def axis_angle(axis: Tensor) -> Tensor:
+    """The angle whose double `axis` [..., 2] points to, in [0, pi): `[...]`; the length of `axis` does not matter."""
+    angle = (torch.atan2(axis[..., 1], axis[..., 0]) / 2) % torch.pi
+    return torch.where(angle < torch.pi, angle, 0.0)  # rounding may give pi itself
 
 
-def ellipse(double: Tensor, semi_axes: Tensor) -> Tensor:
-    """Covariance [..., 2, 2] of the ellipse whose first semi-axis lies along the doubled angle `double` [..., 2].
+def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float, power: float = 2.0) -> Tensor:
+    """Power of the matrix that maps the unit disc to an ellipse, `[..., 2, 2]`: 2 is its covariance, -1 maps it back.
 
-    With a = (l1^2 + l2^2) / 2 and b = (l1^2 - l2^2) / 2 it is a I + b [[cos 2t, sin 2t], [sin 2t, -cos 2t]]: no angle
-    is ever computed, so it is smooth everywhere.
+    `axis` [..., 2] in the unit disc is the long axis by its doubled angle, times how much of the ellipticity is there:
+    at length s the semi-axes are radius exp(+-s log_ratio / 2). With k = power log_ratio / 2 it is
+    radius^power exp(k A), A = [[c, s], [s, -c]], where A^2 is a multiple of I, so the series closes; no angle is
+    computed, and a disc (axis 0) is an ordinary point.
     """
-    return _reflect(double, semi_axes.square())
-
-
-def ellipse_root(double: Tensor, semi_axes: Tensor) -> Tensor:
-    """Symmetric square root of the inverse of `ellipse`: `[..., 2, 2]`, for `segment_mahalanobis2`."""
-    return _reflect(double, 1 / semi_axes)
-
-
-def _reflect(double: Tensor, eigenvalues: Tensor) -> Tensor:
-    """The symmetric matrix with these two eigenvalues [..., 2], the first along the doubled angle."""
-    first, second = eigenvalues.unbind(-1)
-    mean, half = (first + second) / 2, (first - second) / 2
-    cos, sin = double.unbind(-1)
-    return torch.stack((mean + half * cos, half * sin, half * sin, mean - half * cos), -1).unflatten(-1, (2, 2))
+    k = power * log_ratio / 2
+    length = torch.sqrt(axis.square().sum(-1) + 1e-24)
+    even = torch.cosh(k * length)
+    odd = torch.sinh(k * length) / length
+    c, s = axis.unbind(-1)
+    matrix = torch.stack((even + odd * c, odd * s, odd * s, even - odd * c), -1).unflatten(-1, (2, 2))
+    return torch.as_tensor(radius, device=axis.device)[..., None, None] ** power * matrix
 
 
 def long_axis(covariance: Tensor) -> Tensor:

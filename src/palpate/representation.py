@@ -105,7 +105,9 @@ class Representation:
 
     def _interaction(self) -> Any:
         if self.config.method != "interaction":
-            raise ValueError(f"contacts are known to the interaction method alone; this model is {self.config.method!r}")
+            raise ValueError(
+                f"contacts are known to the interaction method alone; this model is {self.config.method!r}"
+            )
         return self.model
 
     def _batches(self, observation: Any) -> Iterator[Tensor]:

@@ -166,9 +166,7 @@ class Run:
         rate = self.config.learning_rate_at(self.step / self.config.steps)
         return {**self.notes.read(), **self.plain.vitals(), "learning_rate": rate}
 
-    def evaluated(
-        self, evaluate: Callable[[nn.Module], dict[str, float]], criterion: str | None
-    ) -> dict[str, float]:
+    def evaluated(self, evaluate: Callable[[nn.Module], dict[str, float]], criterion: str | None) -> dict[str, float]:
         """Evaluate as it would be handed out now, and remember the weights if they are the best so far."""
         self.plain.eval()
         with torch.no_grad():

@@ -238,7 +238,7 @@ def test_steps_obey_the_same_law_as_samples(body: Any) -> None:
         assert torch.equal(t.contact, moved > MOVED_EPSILON)
         assert (moved[~t.contact] == 0).all()
         assert gap_between(world, t.agent_next, t.object_next, t.angle_next).min() > world.config.agent_radius - 1e-6
-        assert 0.045 - 1e-6 <= t.agent_next.min()
+        assert t.agent_next.min() >= 0.045 - 1e-6
         assert t.agent_next.max() <= 0.955 + 1e-6
         inside = ((here.agent + wanted - 0.5).abs() < 0.455).all(1)
         torch.testing.assert_close(t.displacement[inside], wanted[inside], atol=1e-6, rtol=0)
@@ -278,14 +278,14 @@ def test_object_is_drawn_at_its_state_with_its_area(body: Any, size: int) -> Non
     frame, which is worst for a rectangle thinner than a pixel."""
     world = Sprites(SpritesConfig(body=body, size=size))
     areas, errors = [], []
-    for start in zip(*world.reset(150, generator(size)), strict=True):
-        at = float(start[1][0]) / 3 + 0.13, float(start[1][1])  # in the left half
+    for start in zip(*world.reset(80, generator(size)), strict=True):
+        at = 0.2 + float(start[1][0] - 0.2) / 6, float(start[1][1])  # all of it in the left half
         alpha = ink(world, scene((0.9, 0.9), at, float(start[2])), OBJECT_COLOUR)
         areas.append(alpha.sum() / size**2 / (4 * math.prod(world.config.half_sides)))
         errors.append((np.array(centroid(alpha)) - at) * size)
     assert np.mean(areas) == pytest.approx(1, abs=0.008)
-    assert np.abs(np.array(areas) - 1).max() < (0.12 if size == 32 else 0.04)
-    assert np.abs(np.mean(errors, 0)).max() < 0.015, "in pixels"
+    assert np.abs(np.array(areas) - 1).max() < (0.12 if size == 32 else 0.06)
+    assert np.abs(np.mean(errors, 0)).max() < 0.03, "in pixels"
     assert np.abs(errors).max() < 0.25
 
 
@@ -373,7 +373,7 @@ def test_pictures_of_any_size_and_float_agrees_with_bytes(size: int, name: str) 
     assert world.observation_shape == (3, size, size)
     assert as_bytes.shape == as_float.shape == (20, 3, size, size)
     assert as_bytes.dtype == torch.uint8
-    assert 0 <= as_float.min()
+    assert as_float.min() >= 0
     assert as_float.max() <= 1
     # Half a shade for each time a pixel is rounded: once for the ground and once for each sprite over it.
     assert (as_bytes.float() - 255 * as_float).abs().max() <= 1.5
@@ -444,12 +444,12 @@ def test_without_background_the_ground_is_black() -> None:
         ({"body": "circle"}, "body is 'circle'; allowed are 'diamond' and 'rectangle'"),
         ({"contact_share": 1.1}, r"contact_share is 1\.1; give a share from 0 to 1, or None for natural"),
         ({"contact_share": -0.1}, r"contact_share is -0\.1"),
-        ({"agent_radius": 0.0}, r"agent_radius is 0\.0; allowed is 0\.01 to 0\.2"),
-        ({"agent_radius": 0.3}, r"agent_radius is 0\.3"),
-        ({"diamond_half_diagonal": 0.0}, "the diamond's half sides are .* it must be positive and fit into a circle"),
-        ({"diamond_half_diagonal": 0.25}, r"the diamond's half sides .* circle of radius 0\.2, or it would leave"),
-        ({"body": "rectangle", "rectangle_half_sides": (0.19, 0.1)}, "the rectangle's half sides .* leave the picture"),
-        ({"body": "rectangle", "rectangle_half_sides": (0.1, -0.1)}, "the rectangle's half sides .* be positive"),
+        ({"agent_radius": 0.0}, r"agent_radius is 0\.0; allowed is 0\.01 of the picture or more"),
+        ({"agent_radius": 0.3}, r"agent_radius is 0\.3 and the diamond reaches 0\.085 .* together at most 0\.25"),
+        ({"diamond_half_diagonal": 0.0}, "the diamond's half sides are .* allowed is more than 0"),
+        ({"diamond_half_diagonal": 0.22}, r"the diamond reaches 0\.22 from its centre; allowed is a reach of at most 0\.2"),
+        ({"body": "rectangle", "rectangle_half_sides": (0.19, 0.1)}, r"the rectangle reaches 0\.215"),
+        ({"body": "rectangle", "rectangle_half_sides": (0.1, -0.1)}, "the rectangle's half sides .* more than 0"),
     ],
 )
 def test_impossible_worlds_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -467,14 +467,14 @@ def test_the_smallest_bodies_still_reach_the_wanted_share() -> None:
     "changes",
     [
         {"agent_radius": 0.1, "diamond_half_diagonal": 0.15},
-        {"agent_radius": 0.2, "diamond_half_diagonal": 0.2},
-        {"agent_radius": 0.2, "body": "rectangle", "rectangle_half_sides": (0.19, 0.06)},
+        {"agent_radius": 0.125, "diamond_half_diagonal": 0.125},
+        {"agent_radius": 0.05, "body": "rectangle", "rectangle_half_sides": (0.19, 0.06)},
     ],
     ids=["large", "largest diamond", "largest rectangle"],
 )
 def test_bodies_as_large_as_allowed_obey_the_law_too(changes: dict[str, Any]) -> None:
     world = Sprites(SpritesConfig(**changes))
-    t = sample(world, 10_000)
+    t = sample(world, 6000)
     moved = (t.object_next - t.object).norm(dim=1)
     assert torch.equal(t.contact, moved > MOVED_EPSILON)
     radius = world.config.agent_radius - 1e-6

@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.distributions import Bernoulli, MultivariateNormal, kl_divergence
 
-from palpate.geometry import Segment, double_angle, ellipse_root, segment_distance2, segment_mahalanobis2
+from palpate.geometry import Segment, double_angle, ellipse, segment_distance2, segment_mahalanobis2
 from palpate.objectives.contact import (
     DISTANCE_EPS,
     contact_logit,
     contact_nll,
     gaussian_stay,
     gaussian_touch,
+    levelled,
     stay,
     touch,
 )
@@ -237,13 +238,29 @@ def test_the_paths_that_did_not_touch_are_what_the_points_loss_lacks() -> None:
 def test_elliptic_likelihood_prefers_the_true_angle() -> None:
     start, end = torch.rand(2, 4000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     path, centre = Segment(start, end - start), torch.full((2,), 0.5, dtype=torch.float64)
-    semi_axes = torch.tensor([0.3, 0.08], dtype=torch.float64)
+    long, short = 0.3, 0.08
 
     def distance2(angle: float) -> Tensor:
-        root = ellipse_root(double_angle(torch.tensor(angle, dtype=torch.float64)), semi_axes)
+        axis = double_angle(torch.tensor(angle, dtype=torch.float64))
+        root = ellipse(axis, math.sqrt(long * short), math.log(long / short), power=-1.0)
         return segment_mahalanobis2(centre, path, root)
 
     contact = distance2(0.7) < 1
     angles = [i * math.pi / 20 for i in range(20)] + [0.7]
     losses = [contact_nll(contact_logit(distance2(angle), 1.0, 0.1), contact).mean().item() for angle in angles]
     assert angles[losses.index(min(losses))] == 0.7
+
+
+@given(st.floats(0, 10), st.floats(0.01, 3))
+def test_levelled_keeps_small_distances_and_bounds_large_ones(distance2: float, scale: float) -> None:
+    value = levelled(torch.tensor(distance2, dtype=torch.float64), scale).item()
+    assert value <= min(distance2, scale**2) + 1e-12
+    assert value == pytest.approx(distance2 * scale**2 / (scale**2 + distance2))
+
+
+def test_gradient_of_levelled_vanishes_far_away() -> None:
+    distance2 = torch.tensor([1e-6, 100.0], dtype=torch.float64, requires_grad=True)
+    levelled(distance2, 0.3).sum().backward()
+    near, far = distance2.grad.tolist()
+    assert near == pytest.approx(1, rel=1e-3)
+    assert far < 1e-4

@@ -30,7 +30,9 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._generator = torch.Generator()
         self._scene: Scene | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self._generator.manual_seed(int(self.np_random.integers(2**63)))
         self._scene = self.world.reset(1, self._generator)

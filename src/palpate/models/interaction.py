@@ -16,7 +16,6 @@ from palpate.geometry import (
     Segment,
     axis_angle,
     ellipse,
-    ellipse_root,
     long_axis,
     segment_distance2,
     segment_mahalanobis2,
@@ -27,6 +26,7 @@ from palpate.objectives.contact import (
     contact_nll,
     gaussian_stay,
     gaussian_touch,
+    levelled,
     stay,
     touch,
 )
@@ -38,8 +38,8 @@ from palpate.objectives.split import Split
 # above, an object far away would hardly be pulled in.
 SOFTNESS = (0.004, 0.1)
 BODY_LR_SCALE = 10.0  # two scalars shared by all triples: they can follow the networks much faster
-# A body with axes starts this long for its width and keeps that for a share of the run: as long as the network knows no
-# angles the best ellipse is a circle, and in a circle it would never learn any.
+# Long over short axis where the network is sure of the angle; fixed for a share of the run, since as long as it knows no
+# angles the best body is round, and with a round body it would never learn any.
 FIRST_RATIO, RATIO_FROM = 3.0, 0.4
 
 
@@ -71,7 +71,9 @@ class Interaction(nn.Module):
         """L = L_int + L_cont + L_ext (Eq. 7), term by term."""
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
-        return self._objective(self.phi_int(x), self.phi_ext(x), self.phi_cont(x), batch.a / self.inputs.unit, t, progress)
+        return self._objective(
+            self.phi_int(x), self.phi_ext(x), self.phi_cont(x), batch.a / self.inputs.unit, t, progress
+        )
 
     def _objective(
         self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor, a: Tensor, t: Tensor, progress: Tensor
@@ -108,15 +110,15 @@ class Interaction(nn.Module):
         z_ext_next, shape_next = self._body(ext_next)
         if kind == "likelihood":
             ratio = torch.where(progress < RATIO_FROM, self.log_ratio.detach(), self.log_ratio)
-            axes = self._semi_axes(ratio)
             remained = stay(z_ext, z_ext_next)
             if shape is not None and shape_next is not None:
                 # Turning counts by how far it moves the tips: a doubled angle moves twice as far as the angle.
-                remained = remained + stay(shape, shape_next) * (axes.amax() / 2).square().detach()
-            logit = self._touch_logit(z_ext, shape, path, axes)
+                tip = self._radius() * torch.exp(ratio / 2) / 2
+                remained = remained + stay(shape, shape_next) * tip.square().detach()
+            logit = self._touch_logit(z_ext, shape, path, ratio)
             return {
                 "contact": contact_nll(logit, touched).mean(),
-                "stay": weight * torch.where(touched, 0.0, remained).mean(),
+                "stay": weight * torch.where(touched, 0.0, levelled(remained, self.config.objective.stay_level)).mean(),
             }
         if kind == "point":
             remained, met = stay(z_ext, z_ext_next), touch(z_ext, path)
@@ -130,31 +132,33 @@ class Interaction(nn.Module):
         }
 
     def _body(self, ext: Tensor) -> tuple[Tensor, Tensor | None]:
-        """z_ext and the body's shape: a doubled angle [b, 2], a triangular root [b, n, n], or nothing."""
+        """z_ext and the body's shape: an axis in the unit disc [b, 2], a triangular root [b, n, n], or nothing."""
         n, objective = self.config.n, self.config.objective
         z_ext, rest = ext[:, :n], ext[:, n:]
         if objective.external == "gaussian":
             diagonal = F.softplus(rest[:, :n]) + 1e-3
             rows, columns = torch.tril_indices(n, n, offset=-1, device=ext.device)
-            root = torch.diag_embed(diagonal).index_put((torch.arange(len(ext), device=ext.device)[:, None], rows, columns), rest[:, n:])
+            root = torch.diag_embed(diagonal).index_put(
+                (torch.arange(len(ext), device=ext.device)[:, None], rows, columns), rest[:, n:]
+            )
             return z_ext, root
-        return z_ext, F.normalize(rest, dim=-1) if objective.body == "axes" else None
+        if objective.external == "likelihood" and objective.body == "axes":
+            return z_ext, rest / torch.sqrt(1 + rest.square().sum(-1, keepdim=True))
+        return z_ext, None
 
-    def _semi_axes(self, log_ratio: Tensor) -> Tensor:
-        """Semi-axes in internal units: `[1]` for a ball, `[2]` for an ellipse, the first along its angle."""
+    def _radius(self) -> Tensor:
+        """Radius of the body in internal units; of an ellipse, the geometric mean of its semi-axes."""
         radius = self.config.objective.radius
-        mean = self.log_radius.exp() if radius is None else radius / self.inputs.unit
-        if self.config.objective.body == "round":
-            return mean[None]
-        return mean * torch.stack((log_ratio / 2, -log_ratio / 2)).exp()
+        return self.log_radius.exp() if radius is None else radius / self.inputs.unit
 
-    def _touch_logit(self, z_ext: Tensor, shape: Tensor | None, path: Segment, axes: Tensor) -> Tensor:
+    def _touch_logit(self, z_ext: Tensor, shape: Tensor | None, path: Segment, log_ratio: Tensor) -> Tensor:
         least, most = SOFTNESS
-        softness = least + (most - least) * self.softness.sigmoid()
+        softness, radius = least + (most - least) * self.softness.sigmoid(), self._radius()
         if shape is None:
-            return contact_logit(segment_distance2(z_ext, path), axes[0], softness)
-        # In the ellipse's own measure its border lies at 1; softness is a length, so it is measured there too.
-        return contact_logit(segment_mahalanobis2(z_ext, path, ellipse_root(shape, axes)), 1.0, softness / axes.amin())
+            return contact_logit(segment_distance2(z_ext, path), radius, softness)
+        # Where the ellipse is mapped to the unit disc, its border lies at 1 and lengths are divided by its radius.
+        distance2 = segment_mahalanobis2(z_ext, path, ellipse(shape, radius, log_ratio, power=-1.0))
+        return contact_logit(distance2, 1.0, softness / radius)
 
     def held_out(self, batch: Batch) -> float:
         """How well the positions explain triples that were not trained on; small is good, and no labels are needed.
@@ -170,8 +174,10 @@ class Interaction(nn.Module):
         """What a person watching the run wants to know beside its losses; waits for the device."""
         vitals = {"separation": self.split.separation()}
         if self.config.objective.external == "likelihood":
-            semi_axes = (self._semi_axes(self.log_ratio) * self.inputs.unit).tolist()
-            vitals |= dict(zip(("radius",) if len(semi_axes) == 1 else ("long_axis", "short_axis"), semi_axes, strict=True))
+            radius, ratio = float(self._radius().detach() * self.inputs.unit), float(self.log_ratio.detach().exp())
+            vitals |= (
+                {"radius": radius} if self.config.objective.body == "round" else {"radius": radius, "ratio": ratio}
+            )
         return vitals
 
     def compile_step(self) -> None:
@@ -203,12 +209,11 @@ class Interaction(nn.Module):
                 x_axis, y_axis = long_axis(covariance).unbind(-1)
                 orientation = torch.atan2(y_axis, x_axis) % torch.pi
         elif objective.external == "likelihood" and shape is not None:
-            axes = self._semi_axes(self.log_ratio)
-            covariance = ellipse(shape, axes)
-            # The network's angle belongs to the first axis, which need not be the long one.
-            orientation = (axis_angle(shape) + torch.where(axes[0] < axes[1], torch.pi / 2, 0.0)) % torch.pi
+            covariance = ellipse(shape, self._radius(), self.log_ratio)
+            # Should the ratio have come out below 1, the long axis is the other one.
+            orientation = axis_angle(torch.where(self.log_ratio < 0, -shape, shape))
         elif objective.external == "likelihood":
-            covariance = (self._semi_axes(self.log_ratio)[0] ** 2 * torch.eye(self.config.n, device=o.device)).expand(len(o), -1, -1)
+            covariance = (self._radius() ** 2 * torch.eye(self.config.n, device=o.device)).expand(len(o), -1, -1)
         return Encoding(
             z_int * unit, z_ext * unit, None if covariance is None else covariance * unit.square(), orientation
         )
@@ -229,4 +234,4 @@ class Interaction(nn.Module):
         x = self.inputs(o)
         z_ext, shape = self._body(self.phi_ext(x))
         path = Segment(self.phi_int(x), a / self.inputs.unit)
-        return self._touch_logit(z_ext, shape, path, self._semi_axes(self.log_ratio)).sigmoid()
+        return self._touch_logit(z_ext, shape, path, self.log_ratio).sigmoid()

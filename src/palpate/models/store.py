@@ -41,7 +41,9 @@ def load_model(folder: Path) -> tuple[nn.Module, dict[str, Any]]:
         facts = json.loads(path.read_text(encoding="utf-8"))
         version = facts.pop("format_version")
         if version > FORMAT_VERSION:
-            raise ValueError(f"it has format_version {version}, this palpate reads up to {FORMAT_VERSION}: upgrade palpate")
+            raise ValueError(
+                f"it has format_version {version}, this palpate reads up to {FORMAT_VERSION}: upgrade palpate"
+            )
         described = facts.pop("model")
         described["observation_shape"] = tuple(described["observation_shape"])
         config = ModelConfig(**(described | {"objective": ObjectiveConfig(**described["objective"])}))

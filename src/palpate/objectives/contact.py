@@ -17,6 +17,15 @@ def stay(z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
     return (z_ext - z_ext_next).square().sum(-1)
 
 
+def levelled(remained: Tensor, scale: float) -> Tensor:
+    """A squared distance that levels off at `scale`^2: d^2 scale^2 / (scale^2 + d^2).
+
+    A departure from the paper: among the triples taken for untouched a few were touched, and their L_-, a whole journey
+    of the object, would outweigh all the others. Within a fraction of `scale` nothing changes.
+    """
+    return remained / (1 + remained / scale**2)
+
+
 def touch(z_ext: Tensor, path: Segment) -> Tensor:
     """L_+ = squared distance of z_ext to the path, for a touched triple (Eq. 4, right), `[b]`."""
     return segment_distance2(z_ext, path)

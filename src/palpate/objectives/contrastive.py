@@ -27,9 +27,8 @@ def infonce(
     b = len(w)
     if b < 2:
         raise ValueError("InfoNCE compares the samples of a batch with each other; a batch of 1 has no other")
-    attraction = squared_distance(w, w_next) / temperature
-    if isinstance(attraction_floor, Tensor) or attraction_floor > 0:
-        attraction = -torch.log(torch.exp(-attraction) + attraction_floor)
+    floor = torch.as_tensor(attraction_floor, dtype=torch.float32, device=w.device)
+    attraction = -torch.logaddexp(-squared_distance(w, w_next) / temperature, floor.log())
     apart = (pairwise(w_next.float()) + pairwise(z_int_next.float())) / temperature  # [b, b]
     itself = torch.eye(b, dtype=torch.bool, device=w.device)
     repulsion = torch.logsumexp((-apart).masked_fill(itself, -torch.inf), dim=1)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 SMALLEST = 1e-5  # o = o' gives d_W = 0
+SMALLEST_SHARE = 0.005  # fewer than this are outliers, not a class
 
 
 def otsu(values: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -15,8 +16,13 @@ def otsu(values: Tensor, valid: Tensor | None = None) -> Tensor:
     Only entries where `valid` [N] holds count. All values equal: the threshold is that value, and `values > threshold`
     is empty.
     """
-    ordered, order = values.double().sort()
-    weight = torch.ones_like(ordered) if valid is None else valid[order].double()
+    if valid is None:
+        valid = torch.ones_like(values, dtype=torch.bool)
+    largest = torch.where(valid, values, -torch.inf).amax()
+    if len(values) == 1:
+        return largest
+    ordered, order = torch.where(valid, values, largest).double().sort()
+    weight = valid[order].double()
     count = weight.cumsum(0)
     total = (ordered * weight).cumsum(0)
     below, above = count[:-1], count[-1] - count[:-1]
@@ -85,11 +91,13 @@ class Split(nn.Module):
         """How empty the valley between the two classes remembered is: 1 empty, 0 or less no valley at all.
 
         One minus the density around the threshold over that of the sparser class around its median. A single class,
-        whatever its shape, is denser at its threshold than on at least one side of it, and scores 0 or less.
+        whatever its shape, is denser at its threshold than on at least one side of it, and scores 0 or less; so do
+        a few outliers beside one class.
         """
         scaled = self._remembered()
         touched = scaled > self.threshold
-        if touched.all() or not touched.any():
+        rarer = min(int(touched.sum()), int((~touched).sum()))
+        if rarer < max(2, SMALLEST_SHARE * len(scaled)):
             return 0.0
         low, high = scaled[~touched].median(), scaled[touched].median()
         at = torch.stack((low, self.threshold, high))
