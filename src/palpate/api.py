@@ -5,13 +5,13 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from palpate import __version__
 from palpate.config import Body, Encoder, Method, ModelConfig, Objective, ObjectiveConfig, TrainingConfig
@@ -22,7 +22,8 @@ from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SPRITES, world
 from palpate.envs.sprites import Sprites
 from palpate.metrics import Scores, measure
-from palpate.models.inputs import Encoding
+from palpate.models.inputs import Encoding, Model
+from palpate.models.interaction import Interaction
 from palpate.models.store import build
 from palpate.progress import bar
 from palpate.representation import Representation
@@ -54,8 +55,12 @@ def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tenso
             contacts.append(model.contact(rows.o, rows.a, rows.o_next))
         if geometric:
             touches.append(model.would_touch(rows.o, rows.a))
-    columns = (None if column[0] is None else torch.cat(column) for column in zip(*encodings, strict=True))
-    return Encoding(*columns), torch.cat(contacts) if contacts else None, torch.cat(touches) if touches else None  # type: ignore[arg-type]
+    encoding = Encoding(*map(_joined, zip(*encodings, strict=True)))  # type: ignore[arg-type]
+    return encoding, _joined(contacts), _joined(touches)
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    return torch.cat(parts) if parts and parts[0] is not None else None  # type: ignore[arg-type]
 
 
 def fit(
@@ -79,9 +84,10 @@ def fit(
     """Learn a representation from triples.
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
-    `switches` changes fields of `ObjectiveConfig`, further keywords fields of `TrainingConfig` (steps, seed, device...).
+    `switches` changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...).
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
-    triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, and the weights that explain it best are kept.
+    triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, and the
+    weights that explain it best are kept.
     """
     config = replace(training or TrainingConfig(), **changes)
     device = training_device(config)
@@ -98,7 +104,7 @@ def fit(
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
     folder = None if out is None else _claim(Path(out), model_config, config, resume, overwrite)
     model = build(model_config).to(device)
-    model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)))  # type: ignore[operator, union-attr]
+    model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)))
 
     began, first = time.monotonic(), None
     with bar(f"{method}, {model_config.encoder} on {device.type}", config.steps, show=progress) as advance:
@@ -184,16 +190,17 @@ def _choose_encoder(encoder: Encoder, shape: tuple[int, ...], device: torch.devi
 
 def _evaluation(
     held_out: Batch | None, test: Labelled | None, facts: Mapping[str, Any], device: torch.device
-) -> Callable[[nn.Module], dict[str, float]] | None:
+) -> Callable[[Model], dict[str, float]] | None:
     """What is measured during the run: the label-free criterion and, where truth is at hand, the scores."""
     if held_out is None and test is None:
         return None
 
-    def run(model: nn.Module) -> dict[str, float]:
+    def run(model: Model) -> dict[str, float]:
         readings: dict[str, float] = {}
         if held_out is not None:
             blocks = zip(*(x.split(256) for x in held_out), strict=True)
-            values = [(len(block[0]), model.held_out(Batch(*block))) for block in blocks if len(block[0]) > 1]  # type: ignore[operator]
+            assert isinstance(model, Interaction)
+            values = [(len(block[0]), model.held_out(Batch(*block))) for block in blocks if len(block[0]) > 1]
             readings["held_out"] = sum(n * value for n, value in values) / sum(n for n, _ in values)
         if test is not None:
             readings |= evaluate(Representation(model, facts, device), test).as_dict()
@@ -214,9 +221,9 @@ def _note(readings: Mapping[str, float], speed: float) -> str:
     return f"{'  '.join(losses)}  {speed:.3g} steps/s"
 
 
-def _findings(model: nn.Module) -> list[str]:
+def _findings(model: Model) -> list[str]:
     """What a run should say of itself."""
-    separation = model.vitals().get("separation", 1.0)  # type: ignore[operator]
+    separation = model.vitals().get("separation", 1.0)
     if separation >= SEPARABLE:
         return []
     return [

@@ -32,7 +32,7 @@ def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             groups: dict[str, dict[str, Tensor]] = {name: {} for name in json.loads(metadata["groups"])}
-            for key in file.keys():  # noqa: SIM118: not a dict
+            for key in file.keys():  # noqa: SIM118 - not a dict
                 group, name = key.split("/", 1)
                 groups[group][name] = file.get_tensor(key)
             return groups, json.loads(metadata["facts"])

@@ -215,7 +215,7 @@ DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, fr
 def main() -> None:
     """Exit 0: done. 2: the user's mistake, in one line. 130: stopped by Ctrl-C. 1: our bug, with its traceback."""
     arguments = sys.argv[1:] or ["--help"]
-    verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)  # type: ignore[call-overload]
+    verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
     try:
         verb()
     except KeyboardInterrupt:

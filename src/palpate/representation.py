@@ -7,10 +7,10 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from palpate.config import ModelConfig
-from palpate.models.inputs import Encoding
+from palpate.models.inputs import Encoding, Model
 from palpate.models.store import load_model, save_model
 
 ENCODE_ROWS = 256
@@ -20,25 +20,25 @@ ENCODE_ROWS = 256
 class Representation:
     """Arrays in their own layout go in, positions in the action's unit come out."""
 
-    def __init__(self, model: nn.Module, facts: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
+    def __init__(self, model: Model, facts: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
         self.model = model.to(device).eval()
         self.facts = dict(facts)
         self._device = torch.device(device)
-        self._origin = torch.tensor(facts.get("origin") or [0.0] * model.config.n)  # type: ignore[union-attr, operator]
+        self._origin = torch.tensor(facts.get("origin") or [0.0] * model.config.n)
 
     @property
     def config(self) -> ModelConfig:
-        config: ModelConfig = self.model.config  # type: ignore[assignment]
-        return config
+        return self.model.config
 
     @torch.no_grad()
     def encode(self, observation: Any) -> Encoding:
         """Where agent and object are, for a batch of observations; numpy in, numpy out."""
-        parts = [self.model.encode(o) for o in self._batches(observation)]  # type: ignore[operator]
+        parts = [self.model.encode(o) for o in self._batches(observation)]
         agent, position, covariance, orientation = (
             None if column[0] is None else torch.cat(column).cpu() for column in zip(*parts, strict=True)
         )
-        assert agent is not None and position is not None
+        assert agent is not None
+        assert position is not None
         return self._like(observation, Encoding(agent + self._origin, position + self._origin, covariance, orientation))
 
     @torch.no_grad()

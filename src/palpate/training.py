@@ -21,25 +21,25 @@ from torch import Tensor, nn
 from palpate.checkpoint import read_state, write_state
 from palpate.config import TrainingConfig
 from palpate.data.sources import Source
-from palpate.models.inputs import Loss
+from palpate.models.inputs import Loss, Model
 from palpate.runlog import RunLog
 
 
-class Interrupted(RuntimeError):
+class Interrupted(RuntimeError):  # noqa: N818 - the user's wish, not an error
     """Ctrl-C: the run stopped between two steps and can be continued from its folder."""
 
 
-class NonFiniteLoss(RuntimeError):
+class NonFiniteLoss(RuntimeError):  # noqa: N818 - reads as what it is
     """A loss term or the gradient was not a number; no update was made from it."""
 
 
 def train(
-    model: nn.Module,
+    model: Model,
     source: Source[Any],
     config: TrainingConfig,
     *,
     folder: Path | None = None,
-    evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+    evaluate: Callable[[Model], dict[str, float]] | None = None,
     criterion: str | None = None,
     watch: Callable[[int, dict[str, float]], None] | None = None,
 ) -> None:
@@ -85,7 +85,7 @@ def training_device(config: TrainingConfig) -> torch.device:
 class Run:
     """What a step reads and writes, on the device."""
 
-    def __init__(self, model: nn.Module, source: Source, config: TrainingConfig) -> None:
+    def __init__(self, model: Model, source: Source, config: TrainingConfig) -> None:
         self.device = training_device(config)
         precision = config.precision
         if precision == "auto":
@@ -166,7 +166,7 @@ class Run:
         rate = self.config.learning_rate_at(self.step / self.config.steps)
         return {**self.notes.read(), **self.plain.vitals(), "learning_rate": rate}
 
-    def evaluated(self, evaluate: Callable[[nn.Module], dict[str, float]], criterion: str | None) -> dict[str, float]:
+    def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
         """Evaluate as it would be handed out now, and remember the weights if they are the best so far."""
         self.plain.eval()
         with torch.no_grad():

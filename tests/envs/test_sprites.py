@@ -447,7 +447,10 @@ def test_without_background_the_ground_is_black() -> None:
         ({"agent_radius": 0.0}, r"agent_radius is 0\.0; allowed is 0\.01 of the picture or more"),
         ({"agent_radius": 0.3}, r"agent_radius is 0\.3 and the diamond reaches 0\.085 .* together at most 0\.25"),
         ({"diamond_half_diagonal": 0.0}, "the diamond's half sides are .* allowed is more than 0"),
-        ({"diamond_half_diagonal": 0.22}, r"the diamond reaches 0\.22 from its centre; allowed is a reach of at most 0\.2"),
+        (
+            {"diamond_half_diagonal": 0.22},
+            r"the diamond reaches 0\.22 from its centre; allowed is a reach of at most 0\.2",
+        ),
         ({"body": "rectangle", "rectangle_half_sides": (0.19, 0.1)}, r"the rectangle reaches 0\.215"),
         ({"body": "rectangle", "rectangle_half_sides": (0.1, -0.1)}, "the rectangle's half sides .* more than 0"),
     ],

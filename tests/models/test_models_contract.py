@@ -146,9 +146,7 @@ def buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def equal(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
-    return one.keys() == two.keys() and all(
-        torch.equal(one[k].nan_to_num(-1), two[k].nan_to_num(-1)) for k in one
-    )
+    return one.keys() == two.keys() and all(torch.equal(one[k].nan_to_num(-1), two[k].nan_to_num(-1)) for k in one)
 
 
 class TestLoss:

@@ -16,7 +16,7 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     the agent really went before the border stopped it.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012: Gymnasium's own convention
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own convention
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
@@ -48,7 +48,7 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._scene = Scene(triple.agent_next, triple.object_next, triple.angle_next)
         return self._picture(), 0.0, False, False, self._info(triple)
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         return self._picture() if self.render_mode == "rgb_array" else None
 
     def _picture(self) -> np.ndarray:

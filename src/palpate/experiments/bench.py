@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -27,9 +28,8 @@ def bench(device: torch.device, compiled: bool) -> Iterator[Speed]:
     """Time generation, training steps and encoding, one after another."""
     count = 512 if device.type == "cpu" else 8192
     for env in SPRITES:
-        sprites = world(env, device=device)
-        generator = torch.Generator(device).manual_seed(0)
-        each = _time(lambda: sprites.render_pair(sprites.sample(count, generator)), device)  # noqa: B023: called here
+        stream = Stream(world(env, device=device), count)
+        each = _time(partial(stream.draw, torch.Generator(device).manual_seed(0)), device)
         yield Speed(f"generate and draw {env.removeprefix('palpate/')}, 100 px", each, count / each, "triples")
     encoders = ["small", "resnet18"] if device.type == "cuda" else ["small"]
     for encoder in encoders:
@@ -41,7 +41,7 @@ def bench(device: torch.device, compiled: bool) -> Iterator[Speed]:
         model = Representation(run.plain, {}, device)
         o = run.source.draw(run.generator).o
         for rows in (1, 128):
-            each = _time(lambda: model.encode(o[:rows]), device)  # noqa: B023: called here
+            each = _time(partial(model.encode, o[:rows]), device)
             yield Speed(f"encode, {encoder}, {size} px, batch {rows}", each, rows / each, "observations")
 
 
@@ -51,7 +51,7 @@ def _run(encoder: str, size: int, device: torch.device, compiled: bool) -> Run:
         sprites.compile()
     source = Stream(sprites, 128)
     model = build(ModelConfig(encoder=encoder, observation_shape=source.observation_shape, n=2)).to(device)  # type: ignore[arg-type]
-    model.inputs.measure(source.draw(torch.Generator(device).manual_seed(0)))  # type: ignore[operator, union-attr]
+    model.inputs.measure(source.draw(torch.Generator(device).manual_seed(0)))
     run = Run(model, source, TrainingConfig(device=device.type, compile=compiled))  # type: ignore[arg-type]
     run.set_schedule()
     return run
@@ -61,7 +61,9 @@ def _time(call: Callable[[], object], device: torch.device, warm_up: int = 2) ->
     """Median seconds of a call; on a GPU of groups of calls, so that waiting for it is not what is measured."""
     for _ in range(warm_up):
         call()
-    group, times, end = (10 if device.type == "cuda" else 1), [], time.perf_counter() + MEASURE_SECONDS
+    group = 10 if device.type == "cuda" else 1
+    times: list[float] = []
+    end = time.perf_counter() + MEASURE_SECONDS
     while len(times) < 3 or time.perf_counter() < end:
         if device.type == "cuda":
             torch.cuda.synchronize()

@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-
 from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
 from palpate.figures import curves, distance_histogram, error_map, overlay

@@ -1,6 +1,7 @@
-"""What every model shares: how observations enter, what comes out, and how encoders are made."""
+"""What every model shares: its face to the loop and to users, how observations enter, and how encoders are made."""
 
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,33 @@ class Loss(NamedTuple):
 
     terms: dict[str, Tensor]  # scalars, weights included
     readings: dict[str, Tensor]  # scalars, detached
+
+
+class Model(nn.Module, ABC):
+    """What the training loop, the store and `Representation` know of a model."""
+
+    config: ModelConfig
+    inputs: "Inputs"
+
+    @abstractmethod
+    def loss(self, batch: Any, generator: torch.Generator, progress: Tensor) -> Loss:
+        """The terms for a batch of triples; `progress` is the share of the run that is done."""
+
+    @abstractmethod
+    def encode(self, o: Tensor) -> Encoding:
+        """Positions for observations `[b, ...]`, in the action's unit."""
+
+    @abstractmethod
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Groups for the optimiser, with an optional `lr_scale` each."""
+
+    @abstractmethod
+    def vitals(self) -> dict[str, float]:
+        """What a person watching the run wants to know beside its losses; may wait for the device."""
+
+    @abstractmethod
+    def compile_step(self) -> None:
+        """Fuse the kernels of a step."""
 
 
 class Inputs(nn.Module):
@@ -64,7 +92,9 @@ def make_encoder(config: ModelConfig) -> nn.Module:
     """One encoder of the configured kind."""
     kind = {"small": SmallCNN, "resnet18": ResNet18, "mlp": MLP}[config.encoder]
     encoder: nn.Module = kind(config.observation_shape)
-    return encoder.to(memory_format=torch.channels_last) if len(config.observation_shape) == 3 else encoder
+    if len(config.observation_shape) == 3:
+        encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return encoder
 
 
 class Branch(nn.Module):

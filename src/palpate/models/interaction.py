@@ -20,7 +20,7 @@ from palpate.geometry import (
     segment_distance2,
     segment_mahalanobis2,
 )
-from palpate.models.inputs import Branch, Encoding, Inputs, Loss, make_encoder
+from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder
 from palpate.objectives.contact import (
     contact_logit,
     contact_nll,
@@ -38,12 +38,12 @@ from palpate.objectives.split import Split
 # above, an object far away would hardly be pulled in.
 SOFTNESS = (0.004, 0.1)
 BODY_LR_SCALE = 10.0  # two scalars shared by all triples: they can follow the networks much faster
-# Long over short axis where the network is sure of the angle; fixed for a share of the run, since as long as it knows no
-# angles the best body is round, and with a round body it would never learn any.
+# Long over short axis where the network is sure of the angle. Fixed for a share of the run: as long as no angles are
+# known the best body is round, and with a round body none would ever be learned.
 FIRST_RATIO, RATIO_FROM = 3.0, 0.4
 
 
-class Interaction(nn.Module):
+class Interaction(Model):
     """phi_int, phi_ext and phi_cont with their losses."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -123,7 +123,8 @@ class Interaction(nn.Module):
         if kind == "point":
             remained, met = stay(z_ext, z_ext_next), touch(z_ext, path)
         else:
-            assert shape is not None and shape_next is not None
+            assert shape is not None
+            assert shape_next is not None
             remained = gaussian_stay(z_ext, shape, z_ext_next, shape_next)
             met = gaussian_touch(z_ext, shape, path, t)
         return {

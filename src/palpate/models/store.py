@@ -6,33 +6,32 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from palpate.checkpoint import read_state, write_state
 from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.models.inputs import Model
 from palpate.models.interaction import Interaction
 from palpate.models.supervised import Supervised
 
 FORMAT_VERSION = 1
-MODELS: dict[str, type[nn.Module]] = {"interaction": Interaction, "supervised": Supervised}
+MODELS: dict[str, type[Model]] = {"interaction": Interaction, "supervised": Supervised}
 
 
-def build(config: ModelConfig) -> nn.Module:
+def build(config: ModelConfig) -> Model:
     """A model with fresh weights."""
     return MODELS[config.method](config)
 
 
-def save_model(model: nn.Module, folder: Path, facts: dict[str, Any]) -> None:
+def save_model(model: Model, folder: Path, facts: dict[str, Any]) -> None:
     """Write the two files; `facts` go into `config.json` beside the model's own configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     write_state(folder / "model.safetensors", {"model": model.state_dict()}, {})
-    text = json.dumps({"format_version": FORMAT_VERSION, "model": asdict(model.config), **facts}, indent=2)  # type: ignore[call-overload]
+    text = json.dumps({"format_version": FORMAT_VERSION, "model": asdict(model.config), **facts}, indent=2)
     temporary = folder / f".config.json.{os.getpid()}"
     temporary.write_text(text + "\n", encoding="utf-8")
     os.replace(temporary, folder / "config.json")
 
 
-def load_model(folder: Path) -> tuple[nn.Module, dict[str, Any]]:
+def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     """The model in evaluation mode, and the facts saved with it."""
     path = folder / "config.json"
     if not path.is_file():

@@ -3,16 +3,16 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from palpate.config import ModelConfig
 from palpate.data.labelled import LabelledBatch
 from palpate.geometry import axis_angle, double_angle
-from palpate.models.inputs import Branch, Encoding, Inputs, Loss, make_encoder
+from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder
 
 
-class Supervised(nn.Module):
+class Supervised(Model):
     """Regression of agent and object, and of the object's angle where the body has axes."""
 
     def __init__(self, config: ModelConfig) -> None:

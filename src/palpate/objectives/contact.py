@@ -38,7 +38,7 @@ def gaussian_stay(mean: Tensor, root: Tensor, mean_next: Tensor, root_next: Tens
 
 
 def gaussian_touch(mean: Tensor, root: Tensor, path: Segment, t: Tensor) -> Tensor:
-    """L_+ of a body with a volume: -log N of the path's point at `t`, drawn uniformly by the caller (Sec. 4.3), `[b]`."""
+    """L_+ of a body with a volume: -log N of the path's point at a `t` drawn uniformly (Sec. 4.3), `[b]`."""
     return gaussian_nll(path.at(t), mean, root)
 
 

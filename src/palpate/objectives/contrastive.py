@@ -21,8 +21,9 @@ def infonce(
 
     The distance of the agents makes o'' count as far as its agent stands where that of o' does; so w gains nothing from
     telling where the agent is, which it otherwise would: around an object that was not touched, the agent's places
-    before and after the move are not independent. The expectation runs over every other o' of the batch, never over o' itself. With `attraction_floor` f > 0 the first
-    term becomes -log(exp(-d / tau) + f): pairs far apart, which were touched, stop being pulled together.
+    before and after the move are not independent. The expectation runs over every other o' of the batch, never over o'
+    itself. With `attraction_floor` f > 0 the first term becomes -log(exp(-d / tau) + f): pairs far apart, which were
+    touched, stop being pulled together.
     """
     b = len(w)
     if b < 2:
