@@ -1,0 +1,483 @@
+"""fit, evaluate and what comes out, as a user meets them."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+import palpate
+from palpate.config import TrainingConfig
+from palpate.data.collect import collect
+from palpate.data.labelled import Labelled, Truth
+from palpate.data.transitions import Transitions
+from palpate.envs.registration import world
+from palpate.representation import Representation
+from palpate.runlog import read_log
+from palpate.training import Interrupted
+
+SHORT: dict[str, Any] = {
+    "steps": 6,
+    "batch_size": 8,
+    "log_every": 2,
+    "evaluate_every": 2,
+    "device": "cpu",
+    "progress": False,
+}
+COUNT = 120
+UNCLEAR = "touched and untouched triples do not separate"
+
+# A few steps teach nothing, which the run says; those who test that ask for it.
+pytestmark = pytest.mark.filterwarnings(f"ignore:{UNCLEAR}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Nets this small are slower on two, and the cores may be shared."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def labelled_vectors(count: int = COUNT, n: int = 2, share: float = 0.5) -> Labelled:
+    """Vectors [agent, object]; a share of the objects jumps."""
+    rng = np.random.default_rng(0)
+    agent, agent_next, thing, thrown = rng.random((4, count, n)).astype(np.float32)
+    contact = rng.random(count) < share
+    thing_next = np.where(contact[:, None], thrown, thing)
+    triples = Transitions(
+        observation=np.hstack((agent, thing)),
+        action=agent_next - agent,
+        next_observation=np.hstack((agent_next, thing_next)),
+    )
+    columns = {"agent": agent, "object": thing, "agent_next": agent_next, "object_next": thing_next}
+    truth = Truth(contact=torch.from_numpy(contact), **{name: torch.from_numpy(x) for name, x in columns.items()})
+    return Labelled(triples, truth)
+
+
+def vectors(**options: Any) -> Transitions:
+    return labelled_vectors(**options).transitions
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Labelled:
+    return collect("palpate/Sprites-v0", COUNT, seed=0, labelled=True, size=20)
+
+
+@pytest.fixture(scope="module")
+def seer(pictures: Labelled) -> Representation:
+    """A picture model that saw a few batches."""
+    return palpate.fit(pictures.transitions, **SHORT)
+
+
+@pytest.fixture(scope="module")
+def feeler() -> Representation:
+    return palpate.fit(vectors(), **SHORT)
+
+
+class TestData:
+    def test_triples_in_memory(self, seer: Representation) -> None:
+        assert (seer.config.encoder, seer.config.observation_shape, seer.config.n) == ("small", (3, 20, 20), 2)
+        assert seer.config.observation_dtype == "uint8"
+        assert seer.facts["training"]["steps"] == 6
+        assert seer.facts["palpate_version"] == palpate.__version__
+        assert "120 triples" in seer.facts["data"]
+        assert not seer.model.training
+
+    def test_vectors(self, feeler: Representation) -> None:
+        assert (feeler.config.encoder, feeler.config.observation_dtype) == ("mlp", "float32")
+
+    @pytest.mark.parametrize("as_text", [True, False])
+    def test_a_file_is_as_good_as_memory(self, feeler: Representation, tmp_path: Path, as_text: bool) -> None:
+        path = tmp_path / "log.h5"
+        vectors().save(path)
+        model = palpate.fit(str(path) if as_text else path, **SHORT)
+        o = vectors().rows(slice(None)).o
+        assert torch.equal(model.encode(o).agent, feeler.encode(o).agent)
+        with h5py.File(path, "r+"):
+            pass  # nobody holds it any more
+
+    def test_labels_given_along_are_not_looked_at(self, feeler: Representation) -> None:
+        o = vectors().rows(slice(None)).o
+        other = labelled_vectors()
+        other.truth.agent.zero_()
+        model = palpate.fit(other, **SHORT)
+        assert torch.equal(model.encode(o).object, feeler.encode(o).object)
+
+    def test_an_id_streams(self) -> None:
+        model = palpate.fit("palpate/Sprites-v0", **(SHORT | {"steps": 2}))
+        assert model.config.observation_shape == (3, 100, 100)
+        assert model.facts["data"].startswith("stream of SpritesConfig(size=100")
+
+    def test_a_world_streams(self) -> None:
+        model = palpate.fit(world("palpate/SpritesAnisotropic-v0", size=20), body="axes", **SHORT)
+        encoding = model.encode(np.zeros((2, 20, 20, 3), np.uint8))
+        assert encoding.orientation.shape == (2,)
+
+    def test_unknown_id(self) -> None:
+        with pytest.raises(ValueError, match="did you mean 'palpate/Sprites-v0'"):
+            palpate.fit("palpate/Sprits-v0", **SHORT)
+
+    def test_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match=r"there is no file .*nothing\.h5"):
+            palpate.fit(tmp_path / "nothing.h5", **SHORT)
+
+    def test_too_few_triples(self) -> None:
+        with pytest.raises(ValueError) as error:
+            palpate.fit(vectors(count=79), **SHORT)
+        assert str(error.value) == (
+            "there are 79 triples; a tenth is held out and must fill a batch of 8: collect at least 80, or take "
+            "smaller batches"
+        )
+        palpate.fit(vectors(count=80), **(SHORT | {"steps": 1}))
+
+    def test_nothing_moves(self) -> None:
+        o = np.random.default_rng(0).random((COUNT, 4), np.float32)
+        still = Transitions(observation=o, action=np.zeros((COUNT, 2)), next_observation=o)
+        with pytest.raises(ValueError, match="all actions are zero: nothing moved"):
+            palpate.fit(still, **SHORT)
+
+    def test_a_line_needs_the_radius(self) -> None:
+        with pytest.raises(ValueError, match="actions have one dimension"):
+            palpate.fit(vectors(n=1), **SHORT)
+        model = palpate.fit(vectors(n=1), radius=0.1, **SHORT)
+        assert model.encode(vectors(n=1).rows(slice(0, 3)).o).object.shape == (3, 1)
+
+    def test_in_space(self) -> None:
+        encoding = palpate.fit(vectors(n=3), **SHORT).encode(vectors(n=3).rows(slice(0, 3)).o)
+        assert encoding.object.shape == (3, 3)
+        assert encoding.covariance.shape == (3, 3, 3)
+
+    def test_the_wrong_encoder(self) -> None:
+        with pytest.raises(ValueError, match="the encoder for vectors is 'resnet18'"):
+            palpate.fit(vectors(), encoder="resnet18", **SHORT)
+
+    def test_switches_reach_the_objective(self) -> None:
+        model = palpate.fit(vectors(), objective="paper", switches={"stay_weight": 3.0, "split_on": "log"}, **SHORT)
+        objective = model.config.objective
+        assert (objective.external, objective.stay_weight, objective.split_on) == ("point", 3.0, "log")
+
+    def test_settings_as_a_whole_or_one_by_one(self, feeler: Representation) -> None:
+        changes = {name: value for name, value in SHORT.items() if name != "progress"}
+        model = palpate.fit(vectors(), training=TrainingConfig(**(changes | {"steps": 99})), steps=6, progress=False)
+        o = vectors().rows(slice(0, 4)).o
+        assert torch.equal(model.encode(o).agent, feeler.encode(o).agent)
+
+    def test_unknown_settings(self) -> None:
+        with pytest.raises(TypeError, match="lerning_rate"):
+            palpate.fit(vectors(), lerning_rate=1.0, **SHORT)
+
+
+class TestSupervised:
+    def test_on_labelled_data(self) -> None:
+        labelled = labelled_vectors()
+        model = palpate.fit(labelled, method="supervised", **(SHORT | {"steps": 60}), learning_rate=0.005)
+        scores = palpate.evaluate(model, labelled)
+        assert scores.l_test < 0.5 * scores.constant["l_test"]
+        assert scores.contact_auroc is None
+        with pytest.raises(ValueError, match="contacts are known to the interaction method alone"):
+            model.contact(*labelled.transitions.rows(slice(0, 2)))
+
+    def test_on_a_file(self, tmp_path: Path) -> None:
+        labelled_vectors().save(tmp_path / "log.h5")
+        assert palpate.fit(tmp_path / "log.h5", method="supervised", **SHORT).config.method == "supervised"
+
+    def test_on_a_world(self) -> None:
+        model = palpate.fit(world("palpate/Sprites-v0", size=20), method="supervised", **SHORT)
+        assert model.encode(np.zeros((1, 20, 20, 3), np.uint8)).covariance is None
+
+    def test_without_truth(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="method is 'supervised', but the data hold no truth"):
+            palpate.fit(vectors(), method="supervised", **SHORT)
+        vectors().save(tmp_path / "log.h5")
+        with pytest.raises(ValueError, match="there is no group 'truth'"):
+            palpate.fit(tmp_path / "log.h5", method="supervised", **SHORT)
+
+
+class TestEncode:
+    def test_numpy_in_numpy_out(self, seer: Representation, pictures: Labelled) -> None:
+        rows = pictures.transitions.rows(slice(0, 5))
+        tensors, arrays = seer.encode(rows.o), seer.encode(rows.o.numpy())
+        assert all(isinstance(x, torch.Tensor) for x in tensors if x is not None)
+        assert all(isinstance(x, np.ndarray) for x in arrays if x is not None)
+        np.testing.assert_array_equal(tensors.agent, arrays.agent)
+        np.testing.assert_array_equal(tensors.covariance, arrays.covariance)
+        triple = [x.numpy() for x in rows]
+        assert isinstance(seer.contact(*triple), np.ndarray)
+        assert isinstance(seer.would_touch(*triple[:2]), np.ndarray)
+        assert isinstance(seer.contact(*rows), torch.Tensor)
+        assert seer.contact(*triple).shape == seer.would_touch(*triple[:2]).shape == (5,)
+
+    def test_channels_first_or_last(self, seer: Representation, pictures: Labelled) -> None:
+        o = pictures.transitions.rows(slice(0, 5)).o.numpy()
+        last = np.moveaxis(o, 1, -1)
+        np.testing.assert_array_equal(seer.encode(last).object, seer.encode(o).object)
+
+    def test_more_than_one_block(self, feeler: Representation) -> None:
+        o = vectors(count=600).rows(slice(None)).o
+        whole, parts = feeler.encode(o), [feeler.encode(part) for part in o.split(100)]
+        torch.testing.assert_close(whole.agent, torch.cat([part.agent for part in parts]))
+
+    def test_double_precision_is_read(self, feeler: Representation) -> None:
+        o = vectors().rows(slice(0, 5)).o.numpy()
+        np.testing.assert_array_equal(feeler.encode(o.astype(np.float64)).agent, feeler.encode(o).agent)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.int64, bool])
+    def test_wrong_dtype(self, seer: Representation, dtype: type) -> None:
+        with pytest.raises(ValueError, match=r"observation has dtype torch\..*; this model was trained on uint8"):
+            seer.encode(np.zeros((2, 20, 20, 3), dtype))
+
+    def test_integers_for_vectors(self, feeler: Representation) -> None:
+        with pytest.raises(ValueError, match="this model was trained on float32"):
+            feeler.encode(np.zeros((2, 4), np.uint8))
+
+    @pytest.mark.parametrize("shape", [(20, 20, 3), (2, 21, 21, 3), (2, 20, 20, 4), (0, 20, 20, 3), (2, 1200), (2, 20, 20)])
+    def test_wrong_shape(self, seer: Representation, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match=r"this model reads batches of \(3, 20, 20\)") as error:
+            seer.encode(np.zeros(shape, np.uint8))
+        assert str(shape) in str(error.value)
+
+    def test_lists(self, feeler: Representation) -> None:
+        assert feeler.encode([[0.1, 0.2, 0.3, 0.4]]).agent.shape == (1, 2)
+        with pytest.raises(ValueError, match=r"this model reads batches of \(4,\)"):
+            feeler.encode([[0.1, 0.2, 0.3]])
+
+    def test_wrong_actions(self, feeler: Representation) -> None:
+        rows = vectors().rows(slice(0, 5))
+        for bad in (rows.a[:4], rows.a[:, :1], rows.a[0]):
+            with pytest.raises(ValueError, match=r"action has shape .*; allowed is \(5, 2\)"):
+                feeler.would_touch(rows.o, bad)
+
+    @pytest.mark.parametrize("count", [4, 5, 7])
+    def test_triples_of_unequal_length(self, feeler: Representation, count: int) -> None:
+        """Also by an even number, where pairs could be mixed up unnoticed."""
+        rows = vectors().rows(slice(0, 6))
+        with pytest.raises(ValueError):
+            feeler.contact(rows.o, rows.a, vectors().rows(slice(0, count)).o)
+
+    def test_objectives_without_a_body(self) -> None:
+        model, rows = palpate.fit(vectors(), objective="paper", **SHORT), vectors().rows(slice(0, 5))
+        with pytest.raises(ValueError, match="would_touch needs the 'contact' objective"):
+            model.would_touch(rows.o, rows.a)
+        assert palpate.evaluate(model, labelled_vectors()).would_touch_auroc is None
+
+
+class TestAlign:
+    def test_one_translation_moves_both(self, feeler: Representation, tmp_path: Path) -> None:
+        o = vectors().rows(slice(0, 9)).o
+        before = feeler.encode(o)
+        aligned = feeler.align({"observation": o, "agent": before.agent + torch.tensor([2.0, -3.0])})
+        after = aligned.encode(o)
+        torch.testing.assert_close(after.agent, before.agent + torch.tensor([2.0, -3.0]))
+        torch.testing.assert_close(after.object, before.object + torch.tensor([2.0, -3.0]))
+        assert torch.equal(after.covariance, before.covariance)
+        assert torch.equal(feeler.encode(o).agent, before.agent)  # the old one stays
+        aligned.save(tmp_path)
+        assert torch.equal(palpate.load(tmp_path).encode(o).object, after.object)
+        rows = vectors().rows(slice(0, 9))
+        assert torch.equal(aligned.would_touch(rows.o, rows.a), feeler.would_touch(rows.o, rows.a))
+
+    def test_least_squares_over_agent_and_object(self, feeler: Representation) -> None:
+        labelled = labelled_vectors()
+        o, truth = labelled.transitions.rows(slice(None)).o, labelled.truth
+        aligned = feeler.align({"observation": o.numpy(), "agent": truth.agent.numpy(), "object": truth.object})
+        after = aligned.encode(o)
+        residual = torch.cat((after.agent - truth.agent, after.object - truth.object)).mean(0)
+        torch.testing.assert_close(residual, torch.zeros(2), atol=1e-5, rtol=0)
+        again = aligned.align({"observation": o, "agent": truth.agent, "object": truth.object})
+        torch.testing.assert_close(again.encode(o).agent, after.agent)
+
+    @pytest.mark.parametrize("known", [{}, {"agent": [[0, 0]]}, {"observation": np.zeros((1, 4))}])
+    def test_what_it_needs(self, feeler: Representation, known: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="it needs 'observation' and 'agent' or 'object'"):
+            feeler.align(known)
+
+
+class TestEvaluate:
+    def test_half_is_measured_without_a_reference(self, feeler: Representation) -> None:
+        labelled = labelled_vectors()
+        assert palpate.evaluate(feeler, labelled).count == COUNT // 2
+        assert palpate.evaluate(feeler, labelled, reference=labelled_vectors(40)).count == COUNT
+
+    def test_the_reference_gives_the_translation(self, feeler: Representation) -> None:
+        """A reference whose truth lies elsewhere moves the errors by that much, and L_test not at all."""
+        labelled, moved = labelled_vectors(), labelled_vectors()
+        moved.truth.agent.add_(100)
+        moved.truth.object.add_(100)
+        right, wrong = (palpate.evaluate(feeler, labelled, reference=given) for given in (labelled, moved))
+        assert wrong.agent_error > 100
+        assert right.agent_error < 10
+        assert wrong.l_test == pytest.approx(right.l_test)
+
+    def test_during_the_run(self, tmp_path: Path) -> None:
+        model = palpate.fit(vectors(), test=labelled_vectors(40), out=tmp_path / "run", **SHORT)
+        rows = read_log(tmp_path / "run" / "metrics.jsonl")
+        assert all({"l_test", "held_out", "contact_auroc"} <= set(row) for row in rows)
+        best = min(rows, key=lambda row: row["held_out"])
+        assert palpate.evaluate(model, labelled_vectors(40)).l_test == pytest.approx(best["l_test"], rel=1e-5)
+
+    def test_measuring_changes_nothing(self, feeler: Representation) -> None:
+        o = vectors().rows(slice(0, 9)).o
+        watched = palpate.fit(vectors(), test=labelled_vectors(40), **SHORT)
+        assert torch.equal(watched.encode(o).object, feeler.encode(o).object)
+
+
+class TestFindings:
+    def test_an_object_that_never_moves(self) -> None:
+        with pytest.warns(UserWarning, match=UNCLEAR) as caught:
+            model = palpate.fit(vectors(share=0.0), **(SHORT | {"steps": 30}))
+        assert model.facts["findings"] == [str(caught[0].message)]
+        assert "Are there contacts" in model.facts["findings"][0]
+        assert caught[0].filename == __file__  # it points at the caller
+
+    def test_are_kept(self, tmp_path: Path) -> None:
+        palpate.fit(vectors(share=0.0), out=tmp_path / "run", **(SHORT | {"steps": 30}))
+        assert UNCLEAR in palpate.load(tmp_path / "run").facts["findings"][0]
+
+    @pytest.mark.filterwarnings("error")
+    def test_a_supervised_run_has_none(self) -> None:
+        assert palpate.fit(labelled_vectors(), method="supervised", **SHORT).facts["findings"] == []
+
+
+class TestFolder:
+    @pytest.fixture
+    def run(self, tmp_path: Path) -> Path:
+        palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
+        return tmp_path / "run"
+
+    def test_what_a_run_leaves(self, run: Path) -> None:
+        names = {path.name for path in run.iterdir()}
+        assert names == {"run.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
+        o = vectors().rows(slice(0, 3)).o
+        assert palpate.load(run).encode(o).agent.shape == (3, 2)
+
+    def test_nothing_is_overwritten_unasked(self, run: Path) -> None:
+        before = (run / "model.safetensors").read_bytes()
+        with pytest.raises(FileExistsError) as error:
+            palpate.fit(vectors(), out=run, seed=1, **SHORT)
+        assert str(error.value) == f"{run} exists; resume the run there, overwrite it, or choose another folder"
+        assert (run / "model.safetensors").read_bytes() == before
+
+    def test_overwriting(self, run: Path) -> None:
+        before = (run / "model.safetensors").read_bytes()
+        (run / "report.html").write_text("old")
+        palpate.fit(vectors(), out=run, overwrite=True, seed=1, **SHORT)
+        assert (run / "model.safetensors").read_bytes() != before
+        assert not (run / "report.html").exists()
+
+    def test_an_empty_folder_is_fine(self, tmp_path: Path) -> None:
+        (tmp_path / "run").mkdir()
+        palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
+        assert (tmp_path / "run" / "config.json").exists()
+
+    @pytest.mark.parametrize("foreign", [None, '{"lap": 3}', "no json", "[]"])
+    def test_a_foreign_folder_is_never_deleted(self, tmp_path: Path, foreign: str | None) -> None:
+        """Not even when it happens to hold a file called run.json."""
+        folder = tmp_path / "photos"
+        folder.mkdir()
+        (folder / "holiday.txt").write_text("keep me")
+        if foreign is not None:
+            (folder / "run.json").write_text(foreign)
+        with pytest.raises(ValueError, match="is not a run of palpate"):
+            palpate.fit(vectors(), out=folder, overwrite=True, **SHORT)
+        assert (folder / "holiday.txt").read_text() == "keep me"
+
+    def test_a_file_in_the_way(self, tmp_path: Path) -> None:
+        (tmp_path / "run").write_text("keep me")
+        with pytest.raises(FileExistsError, match="exists"):
+            palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
+        with pytest.raises(ValueError, match="is not a run of palpate"):
+            palpate.fit(vectors(), out=tmp_path / "run", overwrite=True, **SHORT)
+        assert (tmp_path / "run").read_text() == "keep me"
+
+    def test_a_run_that_cannot_start_costs_no_old_one(self, run: Path) -> None:
+        o = np.zeros((COUNT, 4), np.float32)
+        still = Transitions(observation=o, action=np.zeros((COUNT, 2)), next_observation=o)
+        with pytest.raises(ValueError, match="all actions are zero"):
+            palpate.fit(still, out=run, overwrite=True, **SHORT)
+        assert (run / "model.safetensors").exists()
+
+    @pytest.mark.parametrize(
+        ("change", "name"),
+        [({"learning_rate": 0.1}, "learning_rate"), ({"objective": "paper"}, "objective"), ({"seed": 3}, "seed")],
+    )
+    def test_resuming_another_run(self, run: Path, change: dict[str, Any], name: str) -> None:
+        with pytest.raises(ValueError, match=f"was started with {name}=.*resume with the same settings"):
+            palpate.fit(vectors(), out=run, resume=True, **(SHORT | change))
+
+    def test_resuming_nothing(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match="holds no run to resume; leave out resume to start one there"):
+            palpate.fit(vectors(), out=tmp_path / "run", resume=True, **SHORT)
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize("text", ["", "{", '{"lap": 3}', "[]"])
+    def test_resuming_from_a_damaged_description(self, run: Path, text: str) -> None:
+        (run / "run.json").write_text(text)
+        with pytest.raises(ValueError, match=r"run\.json"):
+            palpate.fit(vectors(), out=run, resume=True, **SHORT)
+
+    @pytest.mark.parametrize("streams", [False, True])
+    def test_stopped_and_resumed_is_straight_through(self, tmp_path: Path, streams: bool) -> None:
+        data: Any = world("palpate/Sprites-v0", size=20) if streams else vectors()
+        straight = palpate.fit(data, out=tmp_path / "straight", **SHORT)
+
+        def stop(step: int, readings: dict[str, float]) -> None:
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.raises(Interrupted, match="stopped after step 4 of 6"):
+            palpate.fit(data, out=tmp_path / "stopped", watch=stop, **SHORT)
+        assert not (tmp_path / "stopped" / "model.safetensors").exists()
+        resumed = palpate.fit(data, out=tmp_path / "stopped", resume=True, **SHORT)
+        one, two = straight.model.state_dict(), resumed.model.state_dict()
+        assert all(np.array_equal(one[k], two[k], equal_nan=True) for k in one)
+        logs = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("straight", "stopped")]
+        assert logs[0] == logs[1]
+
+    def test_progress_goes_to_stderr(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        palpate.fit(vectors(), **(SHORT | {"progress": True}))
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert "interaction, mlp on cpu 6/6" in err
+        assert "steps/s" in err
+
+
+def test_watch_is_called_with_every_reading(tmp_path: Path) -> None:
+    seen: list[int] = []
+    palpate.fit(vectors(), watch=lambda step, readings: seen.append(step), **SHORT)
+    assert seen == [2, 4, 6]
+
+
+def test_same_seed_same_model(feeler: Representation) -> None:
+    torch.rand(3)
+    again, other = palpate.fit(vectors(), **SHORT), palpate.fit(vectors(), seed=1, **SHORT)
+    o = vectors().rows(slice(0, 9)).o
+    assert torch.equal(again.encode(o).object, feeler.encode(o).object)
+    assert not torch.equal(other.encode(o).object, feeler.encode(o).object)
+
+
+def test_the_unit_of_the_actions_is_the_unit_of_the_positions() -> None:
+    """The same log in millimetres: the same answer in millimetres."""
+    rows = vectors().rows(slice(None))
+    metres, millimetres = (
+        palpate.fit(Transitions(observation=rows.o, action=unit * rows.a, next_observation=rows.o_next), **SHORT)
+        for unit in (1.0, 1024.0)  # a power of two: not a bit is rounded differently
+    )
+    one, two = metres.encode(rows.o), millimetres.encode(rows.o)
+    torch.testing.assert_close(two.agent, 1024 * one.agent)
+    torch.testing.assert_close(two.object, 1024 * one.object)
+    torch.testing.assert_close(two.covariance, 1024**2 * one.covariance)
+
+
+def test_run_json_describes_the_run(tmp_path: Path) -> None:
+    palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert described["training"]["steps"] == 6
+    assert described["model"]["observation_shape"] == [4]

@@ -1,0 +1,312 @@
+"""Every verb as a stranger runs it: what it prints, what it leaves, how it ends."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from palpate import cli
+from palpate.runlog import read_log
+from palpate.training import Interrupted, NonFiniteLoss
+
+COMMAND = [sys.executable, "-m", "palpate.cli"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
+TINY = ["--batch-size", "8", "--device", "cpu"]
+Run = Callable[..., tuple[int, str, str]]
+
+
+def palpate(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    """As a process of its own."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The same without the seconds that importing torch takes: exit code, stdout, stderr."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["palpate", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "log.h5"
+    done = palpate("collect", "palpate/Sprites-v0", "--num", 100, "--size", 20, "--out", path)
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+    assert "100 triples" in done.stdout
+    assert "MB" in done.stdout
+    return path
+
+
+def refused(outcome: tuple[int, str, str], *says: str) -> str:
+    """The user's mistake: code 2 and one clear line."""
+    code, out, err = outcome
+    assert code == 2
+    assert "Traceback" not in err
+    lines = [line for line in err.splitlines() if line.startswith("palpate: ")]
+    assert len(lines) == 1
+    assert err.splitlines()[-1] == lines[0]
+    for text in says:
+        assert text in lines[0]
+    return lines[0]
+
+
+class TestVerbs:
+    def test_help(self) -> None:
+        done = palpate()
+        assert done.returncode == 0
+        assert all(verb in done.stdout for verb in ("demo", "collect", "train", "evaluate", "bench"))
+
+    @pytest.mark.parametrize("verb", ["demo", "collect", "train", "evaluate", "bench"])
+    def test_help_of_a_verb(self, run: Run, verb: str) -> None:
+        code, out, _ = run(verb, "--help")
+        assert code == 0
+        assert f"palpate {verb}" in out
+
+    @pytest.mark.slow
+    def test_demo(self, tmp_path: Path) -> None:
+        out = tmp_path / "demo"
+        done = palpate("demo", "--steps", 10, "--out", out)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "L_test is " in done.stdout
+        assert "answering the mean always would score 0.1" in done.stdout
+        assert "pixels" in done.stdout
+        for path in (out / "figures" / "overlay.png", out / "report.html"):
+            assert str(path) in done.stdout
+            assert path.stat().st_size > 1000
+        assert (out / "figures" / "overlay.png").read_bytes().startswith(b"\x89PNG")
+        scores = json.loads((out / "scores.json").read_text())
+        assert f"L_test is {scores['l_test']:.2g}" in done.stdout
+        refused_again = palpate("demo", "--steps", 10, "--out", out)
+        refused((refused_again.returncode, refused_again.stdout, refused_again.stderr), str(out), "exists")
+
+    def test_collect_train_evaluate(self, log: Path, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        done = palpate("train", "--data", log, "--out", out, "--steps", 5, "--test", log, *TINY)
+        assert done.returncode == 0, done.stderr
+        assert "Representation(interaction, small" in done.stdout
+        assert f"palpate.load({str(out)!r})" in done.stdout
+        assert [row["step"] for row in read_log(out / "metrics.jsonl")] == [5]
+        (out / "report.html").unlink()
+        done = palpate("evaluate", out, "--data", log)
+        assert done.returncode == 0, done.stderr
+        assert "L_test" in done.stdout
+        assert "constant" in done.stdout
+        assert (out / "report.html").exists()
+
+    def test_collect_options(self, run: Run, tmp_path: Path) -> None:
+        out = tmp_path / "log.h5"
+        arguments = ["collect", "palpate/SpritesAnisotropic-v0", "--num", 30, "--size", 16, "--out", out]
+        assert run(*arguments, "--contact-share", 1)[0] == 0
+        import palpate as package
+
+        with package.Labelled.open(out) as labelled:
+            assert labelled.truth.contact is not None
+            assert labelled.truth.contact.all()
+            assert labelled.transitions.observation_shape == (3, 16, 16)
+        refused(run(*arguments), str(out), "exists")
+        assert run(*arguments, "--natural", "--force")[0] == 0
+        with package.Labelled.open(out) as labelled:
+            assert labelled.truth.contact is not None
+            assert not labelled.truth.contact.all()
+
+    @pytest.mark.filterwarnings("ignore:touched and untouched")
+    def test_train_on_a_stream_with_switches(self, run: Run, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        switches = ["--switch", "split_on=d", "stay_weight=10", "contrast_gradient=true"]
+        code, said, err = run(
+            "train", "--env", "palpate/Sprites-v0", "--size", 16, "--out", out, "--steps", 2, *TINY, *switches
+        )
+        assert code == 0, err
+        assert "L_test" in said  # a streamed world makes its own test
+        objective = json.loads((out / "config.json").read_text())["model"]["objective"]
+        assert (objective["split_on"], objective["stay_weight"], objective["contrast_gradient"]) == ("d", 10.0, True)
+
+    def test_bench(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("palpate.experiments.bench.MEASURE_SECONDS", 0.0)
+        monkeypatch.setattr("palpate.experiments.bench.SPRITES", ["palpate/Sprites-v0"])
+        code, out, _ = run("bench", "--device", "cpu")
+        assert code == 0
+        assert "per second" in out.splitlines()[0]
+        assert "generate and draw Sprites-v0" in out
+        assert "training step, three small, 50 px, batch 128" in out
+        assert len(out.splitlines()) == 5
+
+
+class TestMistakes:
+    def test_as_a_process(self, tmp_path: Path) -> None:
+        done = palpate("collect", "palpate/Sprits-v0", "--out", tmp_path / "x.h5")
+        says = refused((done.returncode, done.stdout, done.stderr), "env is 'palpate/Sprits-v0'")
+        assert "did you mean 'palpate/Sprites-v0'?" in says
+        assert done.stdout == ""
+        assert list(tmp_path.iterdir()) == []
+
+    def test_unknown_env(self, run: Run, tmp_path: Path) -> None:
+        arguments = ["train", "--env", "palpate/SpriteBackground-v0", "--out", tmp_path / "x"]
+        refused(run(*arguments), "did you mean 'palpate/SpritesBackground-v0'?")
+        assert not (tmp_path / "x").exists()
+
+    def test_missing_file(self, run: Run, tmp_path: Path) -> None:
+        nothing = tmp_path / "nothing.h5"
+        refused(run("train", "--data", nothing, "--out", tmp_path / "x"), f"there is no file {nothing}")
+        refused(run("evaluate", tmp_path, "--data", nothing), f"there is no file {nothing}")
+        refused(run("collect", "palpate/Sprites-v0", "--num", 2, "--out", tmp_path / "no" / "x.h5"), "there is no folder")
+
+    def test_missing_model(self, run: Run, log: Path, tmp_path: Path) -> None:
+        refused(run("evaluate", tmp_path / "no", "--data", log), "holds no config.json")
+
+    def test_a_file_of_something_else(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "notes.h5").write_text("buy milk")
+        refused(run("train", "--data", tmp_path / "notes.h5", "--out", tmp_path / "x"), "is not an HDF5 file")
+
+    def test_out_exists(self, run: Run, log: Path, tmp_path: Path) -> None:
+        (tmp_path / "keep.txt").write_text("keep me")
+        arguments = ["train", "--data", log, "--out", tmp_path, "--steps", 2, *TINY]
+        refused(run(*arguments), str(tmp_path), "exists")
+        refused(run(*arguments, "--force"), "is not a run of palpate")
+        refused(run("collect", "palpate/Sprites-v0", "--num", 2, "--out", tmp_path), "is a folder")
+        assert (tmp_path / "keep.txt").read_text() == "keep me"
+
+    @pytest.mark.parametrize("verb", ["collect", "train"])
+    def test_advice_speaks_the_language_of_the_command_line(
+        self, run: Run, log: Path, tmp_path: Path, verb: str
+    ) -> None:
+        """`overwrite=True` means nothing to someone who types."""
+        (tmp_path / "run.json").write_text("{}")
+        if verb == "collect":
+            outcome = run("collect", "palpate/Sprites-v0", "--num", 2, "--size", 16, "--out", log)
+        else:
+            outcome = run("train", "--data", log, "--out", tmp_path, *TINY)
+        assert "--force" in refused(outcome, "exists")
+
+    def test_both_or_neither_source(self, run: Run, log: Path, tmp_path: Path) -> None:
+        for source in ([], ["--data", log, "--env", "palpate/Sprites-v0"]):
+            refused(run("train", *source, "--out", tmp_path / "x"), "either --data FILE or --env ID")
+
+    @pytest.mark.parametrize(
+        ("switch", "says"),
+        [
+            ("speed=3", "allowed are name=value with a name of external, body"),
+            ("split_on", "split_on is ''"),
+            ("stay_weight=much", "switch stay_weight is 'much'; allowed is a float"),
+            ("split_window=2.5", "switch split_window is '2.5'; allowed is a int"),
+            ("contrast_gradient=maybe", "switch contrast_gradient is 'maybe'; allowed is a bool"),
+            ("temperature=-1", "temperature is -1.0; allowed is more than 0"),
+        ],
+    )
+    def test_bad_switch(self, run: Run, log: Path, tmp_path: Path, switch: str, says: str) -> None:
+        refused(run("train", "--data", log, "--out", tmp_path / "x", "--switch", switch, *TINY), says)
+        assert not (tmp_path / "x").exists()
+
+    def test_every_field_is_a_switch(self) -> None:
+        assert cli._switches(("radius=0.2", "contrast_dim=4")) == {"radius": 0.2, "contrast_dim": 4}
+
+    def test_bad_numbers(self, run: Run, log: Path, tmp_path: Path) -> None:
+        out = ["--out", tmp_path / "x"]
+        refused(run("collect", "palpate/Sprites-v0", *out, "--contact-share", 1.5), "contact_share is 1.5")
+        refused(run("collect", "palpate/Sprites-v0", *out, "--num", 0), "num is 0")
+        refused(run("collect", "palpate/Sprites-v0", *out, "--size", 3), "size is 3")
+        refused(run("train", "--env", "palpate/Sprites-v0", *out, "--contact-share", -1), "contact_share is -1")
+        refused(run("train", "--data", log, *out, "--batch-size", 64, "--device", "cpu"), "there are 100 triples")
+        refused(run("train", "--data", log, *out, *TINY, "--radius", -1), "radius is -1")
+        assert not (tmp_path / "x").exists()
+
+    def test_settings_that_check_themselves(self, run: Run, log: Path, tmp_path: Path) -> None:
+        """Those are built while the arguments are read."""
+        code, _, err = run("train", "--data", log, "--out", tmp_path / "x", "--steps", 0)
+        assert code == 2
+        assert "steps is 0; allowed is 1 or more" in " ".join(err.split())
+        assert "Traceback" not in err
+
+    def test_no_gpu(self, run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        refused(run("train", "--data", log, "--out", tmp_path / "x", "--device", "cuda"), "torch sees no GPU here")
+
+    def test_nothing_to_resume(self, run: Run, log: Path, tmp_path: Path) -> None:
+        refused(run("train", "--data", log, "--out", tmp_path / "x", "--resume", *TINY), "holds no run to resume")
+
+    def test_unknown_flag_and_verb(self, run: Run) -> None:
+        for arguments in (["demo", "--stepps", 3], ["dmeo"], ["collect", "palpate/Sprites-v0"]):
+            code, _, err = run(*arguments)
+            assert code == 2
+            assert "Traceback" not in err
+
+    def test_a_bug_is_not_dressed_up(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(self: cli.Demo) -> None:
+            raise RuntimeError("ours")
+
+        monkeypatch.setattr(cli.Demo, "__call__", broken)
+        with pytest.raises(RuntimeError, match="ours"):
+            run("demo")
+
+    def test_a_loss_that_is_no_number(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        def diverge(self: cli.Demo) -> None:
+            raise NonFiniteLoss("not finite: agent")
+
+        monkeypatch.setattr(cli.Demo, "__call__", diverge)
+        refused(run("demo"), "not finite: agent")
+
+
+class TestInterrupt:
+    @pytest.mark.slow
+    def test_stops_cleanly_and_the_printed_command_goes_on(self, log: Path, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        steps = 400
+        arguments = ["train", "--data", log, "--out", out, "--steps", steps, "--log-every", 1, *TINY]
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
+        metrics, deadline = out / "metrics.jsonl", time.monotonic() + 100
+        while process.poll() is None and not (metrics.exists() and read_log(metrics)):
+            assert time.monotonic() < deadline, "the run never began"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=100)
+        assert process.returncode == 130, err
+        assert "Traceback" not in err
+        reached = len(read_log(metrics))
+        assert 0 < reached < steps
+        assert f"palpate: stopped after step {reached} of {steps}. To go on:" in err
+        verb, *again = shlex.split(err.splitlines()[-1])
+        assert verb == "palpate"
+        done = palpate(*again)
+        assert done.returncode == 0, done.stderr
+        assert [row["step"] for row in read_log(metrics)] == list(range(1, steps + 1))
+        assert (out / "model.safetensors").exists()
+
+    @pytest.mark.parametrize("once", [["--force"], ["--resume"], []])
+    def test_the_command_can_be_pasted(self, run: Run, monkeypatch: pytest.MonkeyPatch, once: list[str]) -> None:
+        """Quoted where the shell needs it, --resume once, and never --force, which would begin anew."""
+
+        def stop(self: cli.Demo) -> None:
+            raise Interrupted("stopped after step 3 of 9")
+
+        monkeypatch.setattr(cli.Demo, "__call__", stop)
+        code, _, err = run("demo", *once, "--out", "my runs/it's")
+        assert code == 130
+        assert shlex.split(err.splitlines()[-1]) == ["palpate", "demo", "--out", "my runs/it's", "--resume"]
+
+    def test_before_the_run_began(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        def stop(self: cli.Demo) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(cli.Demo, "__call__", stop)
+        assert run("demo") == (130, "", "")

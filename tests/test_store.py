@@ -1,0 +1,163 @@
+"""A model's folder: what is wrong with it is said plainly, and nothing in it is ever executed."""
+
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import palpate
+from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.models.store import FORMAT_VERSION, build, load_model, save_model
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Nets this small are slower on two, and the cores may be shared."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    config = ModelConfig(encoder="mlp", observation_shape=(4,), observation_dtype="float32", n=2)
+    save_model(build(config), tmp_path / "m", {"data": "made up"})
+    return tmp_path / "m"
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    described = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in (described | changes).items() if v is not ...}))
+
+
+def refused(folder: Path, says: str) -> str:
+    with pytest.raises(ValueError, match=says) as error:
+        load_model(folder)
+    assert str(folder) in str(error.value)
+    return str(error.value)
+
+
+def test_sound(folder: Path) -> None:
+    model, facts = load_model(folder)
+    assert facts == {"data": "made up"}
+    assert palpate.load(folder).config == model.config
+    assert palpate.load(str(folder)).facts == facts
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere holds no config\.json; a model's folder has one"):
+        load_model(tmp_path / "nowhere")
+
+
+def test_no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
+        load_model(folder)
+
+
+def test_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors does not exist"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "not json", "[]", "3", '"model"', "null"])
+def test_config_is_no_description(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
+    refused(folder, "cannot be read as a palpate model")
+
+
+def test_config_is_no_text(folder: Path) -> None:
+    (folder / "config.json").write_bytes(b"\xff\xfe\x00\x80")
+    refused(folder, "cannot be read as a palpate model")
+
+
+@pytest.mark.parametrize("field", ["format_version", "model"])
+def test_config_lacks_something(folder: Path, field: str) -> None:
+    edit(folder, **{field: ...})
+    assert field in refused(folder, "cannot be read as a palpate model")
+
+
+@pytest.mark.parametrize("change", [{"encoder": "vgg"}, {"n": 0}, {"colour": "red"}, {"objective": {"speed": 3}}])
+def test_config_describes_no_model(folder: Path, change: dict[str, Any]) -> None:
+    described = json.loads((folder / "config.json").read_text())["model"]
+    edit(folder, model=described | change)
+    refused(folder, "cannot be read as a palpate model")
+
+
+def test_newer_format(folder: Path) -> None:
+    edit(folder, format_version=FORMAT_VERSION + 1)
+    says = refused(folder, "cannot be read as a palpate model")
+    assert f"format_version {FORMAT_VERSION + 1}, this palpate reads up to {FORMAT_VERSION}: upgrade palpate" in says
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, -1])
+def test_truncated_weights(folder: Path, kept: int) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    refused(folder, "is damaged or was not written by palpate")
+
+
+def test_foreign_weights(folder: Path) -> None:
+    save_file({"weight": torch.zeros(3)}, folder / "model.safetensors")
+    refused(folder, "is damaged or was not written by palpate")
+
+
+def test_weights_of_another_model(folder: Path) -> None:
+    """Fewer weights, more weights, other shapes."""
+    for n, objective in ((2, ObjectiveConfig(contrast_dim=5)), (3, ObjectiveConfig())):
+        other = build(ModelConfig(encoder="mlp", observation_shape=(4,), n=n, objective=objective))
+        save_model(other, folder.parent / "other", {})
+        (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
+        assert "size mismatch" in refused(folder, "does not fit")
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_weights_missing_or_left_over(folder: Path, keep: bool) -> None:
+    described = json.loads((folder / "config.json").read_text())["model"]
+    edit(folder, model=described | {"method": "supervised"} if keep else described)
+    if not keep:
+        other = build(ModelConfig(method="supervised", encoder="mlp", observation_shape=(4,), n=2))
+        save_model(other, folder.parent / "other", {})
+        (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
+    refused(folder, "does not fit")
+
+
+class Trap:
+    """Whoever unpickles this leaves a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.write_text, (self.path, "unpickled")
+
+
+@pytest.mark.parametrize("writer", ["pickle", "torch"])
+def test_a_pickle_in_disguise_is_refused_unopened(folder: Path, writer: str, tmp_path: Path) -> None:
+    trace, weights = tmp_path / "trace", folder / "model.safetensors"
+    if writer == "pickle":
+        weights.write_bytes(pickle.dumps(Trap(trace)))
+    else:
+        torch.save({"model": Trap(trace)}, weights)
+    refused(folder, "is damaged or was not written by palpate")
+    assert not trace.exists()
+    pickle.loads(pickle.dumps(Trap(trace)))
+    assert trace.exists(), "the trap does not work, so nothing was tested"
+
+
+def test_saving_again_replaces(folder: Path) -> None:
+    model, facts = load_model(folder)
+    model.log_radius.data.fill_(0.7)  # type: ignore[union-attr]
+    save_model(model, folder, facts | {"origin": [1.0, 2.0]})
+    again, facts = load_model(folder)
+    assert float(again.log_radius.detach()) == pytest.approx(0.7)  # type: ignore[union-attr]
+    assert facts == {"data": "made up", "origin": [1.0, 2.0]}
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
