@@ -238,7 +238,9 @@ class TestEncode:
         with pytest.raises(ValueError, match="this model was trained on float32"):
             feeler.encode(np.zeros((2, 4), np.uint8))
 
-    @pytest.mark.parametrize("shape", [(20, 20, 3), (2, 21, 21, 3), (2, 20, 20, 4), (0, 20, 20, 3), (2, 1200), (2, 20, 20)])
+    @pytest.mark.parametrize(
+        "shape", [(20, 20, 3), (2, 21, 21, 3), (2, 20, 20, 4), (0, 20, 20, 3), (2, 1200), (2, 20, 20)]
+    )
     def test_wrong_shape(self, seer: Representation, shape: tuple[int, ...]) -> None:
         with pytest.raises(ValueError, match=r"this model reads batches of \(3, 20, 20\)") as error:
             seer.encode(np.zeros(shape, np.uint8))

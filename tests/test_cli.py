@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from palpate import cli
+from palpate.experiments import bench
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
 
@@ -57,7 +58,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refused(outcome: tuple[int, str, str], *says: str) -> str:
     """The user's mistake: code 2 and one clear line."""
-    code, out, err = outcome
+    code, _, err = outcome
     assert code == 2
     assert "Traceback" not in err
     lines = [line for line in err.splitlines() if line.startswith("palpate: ")]
@@ -81,7 +82,7 @@ class TestVerbs:
         assert f"palpate {verb}" in out
 
     @pytest.mark.slow
-    def test_demo(self, tmp_path: Path) -> None:
+    def test_demo(self, run: Run, tmp_path: Path) -> None:
         out = tmp_path / "demo"
         done = palpate("demo", "--steps", 10, "--out", out)
         assert done.returncode == 0, done.stderr
@@ -95,8 +96,7 @@ class TestVerbs:
         assert (out / "figures" / "overlay.png").read_bytes().startswith(b"\x89PNG")
         scores = json.loads((out / "scores.json").read_text())
         assert f"L_test is {scores['l_test']:.2g}" in done.stdout
-        refused_again = palpate("demo", "--steps", 10, "--out", out)
-        refused((refused_again.returncode, refused_again.stdout, refused_again.stderr), str(out), "exists")
+        refused(run("demo", "--steps", 10, "--out", out), str(out), "exists")
 
     def test_collect_train_evaluate(self, log: Path, tmp_path: Path) -> None:
         out = tmp_path / "run"
@@ -143,6 +143,8 @@ class TestVerbs:
     def test_bench(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("palpate.experiments.bench.MEASURE_SECONDS", 0.0)
         monkeypatch.setattr("palpate.experiments.bench.SPRITES", ["palpate/Sprites-v0"])
+        measure = bench._time
+        monkeypatch.setattr(bench, "_time", lambda call, device, warm_up=0: measure(call, device, warm_up=0))
         code, out, _ = run("bench", "--device", "cpu")
         assert code == 0
         assert "per second" in out.splitlines()[0]
@@ -168,7 +170,9 @@ class TestMistakes:
         nothing = tmp_path / "nothing.h5"
         refused(run("train", "--data", nothing, "--out", tmp_path / "x"), f"there is no file {nothing}")
         refused(run("evaluate", tmp_path, "--data", nothing), f"there is no file {nothing}")
-        refused(run("collect", "palpate/Sprites-v0", "--num", 2, "--out", tmp_path / "no" / "x.h5"), "there is no folder")
+        refused(
+            run("collect", "palpate/Sprites-v0", "--num", 2, "--out", tmp_path / "no" / "x.h5"), "there is no folder"
+        )
 
     def test_missing_model(self, run: Run, log: Path, tmp_path: Path) -> None:
         refused(run("evaluate", tmp_path / "no", "--data", log), "holds no config.json")
@@ -265,11 +269,15 @@ class TestMistakes:
         refused(run("demo"), "not finite: agent")
 
 
+def stopped(self: cli.Demo) -> None:
+    raise Interrupted("stopped after step 3 of 9")
+
+
 class TestInterrupt:
     @pytest.mark.slow
     def test_stops_cleanly_and_the_printed_command_goes_on(self, log: Path, tmp_path: Path) -> None:
         out = tmp_path / "run"
-        steps = 400
+        steps = 150
         arguments = ["train", "--data", log, "--out", out, "--steps", steps, "--log-every", 1, *TINY]
         process = subprocess.Popen(
             [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
@@ -293,15 +301,17 @@ class TestInterrupt:
         assert (out / "model.safetensors").exists()
 
     @pytest.mark.parametrize("once", [["--force"], ["--resume"], []])
-    def test_the_command_can_be_pasted(self, run: Run, monkeypatch: pytest.MonkeyPatch, once: list[str]) -> None:
-        """Quoted where the shell needs it, --resume once, and never --force, which would begin anew."""
-
-        def stop(self: cli.Demo) -> None:
-            raise Interrupted("stopped after step 3 of 9")
-
-        monkeypatch.setattr(cli.Demo, "__call__", stop)
-        code, _, err = run("demo", *once, "--out", "my runs/it's")
+    def test_the_command_resumes(self, run: Run, monkeypatch: pytest.MonkeyPatch, once: list[str]) -> None:
+        """--resume once, and never --force, which would begin anew."""
+        monkeypatch.setattr(cli.Demo, "__call__", stopped)
+        code, _, err = run("demo", *once, "--out", "runs/x")
         assert code == 130
+        assert err.splitlines()[-1] == "  palpate demo --out runs/x --resume"
+
+    def test_the_command_can_be_pasted(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Quoted where the shell needs it."""
+        monkeypatch.setattr(cli.Demo, "__call__", stopped)
+        _, _, err = run("demo", "--out", "my runs/it's")
         assert shlex.split(err.splitlines()[-1]) == ["palpate", "demo", "--out", "my runs/it's", "--resume"]
 
     def test_before_the_run_began(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,13 +61,11 @@ class Representation:
 
     @torch.no_grad()
     def distances(self, observation: Any, next_observation: Any) -> tuple[Tensor, float]:
-        """d_W [b] between observations, and the split's threshold as a distance."""
+        """d_W [b] between observations, and the split's threshold on the scale it splits on (a logarithm, usually)."""
         model = self._interaction()
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
-        threshold = float(model.split.threshold)
-        if model.split.on == "log":
-            threshold = float(np.exp(threshold))
-        return torch.cat([model.distance(o, o_next) for o, o_next in pairs]).cpu(), threshold
+        distances = torch.cat([model.distance(o, o_next) for o, o_next in pairs])
+        return distances.cpu(), float(model.split.threshold)
 
     def align(self, known_positions: Mapping[str, Any]) -> "Representation":
         """This representation with its frame moved onto yours by one translation.
