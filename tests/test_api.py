@@ -18,6 +18,8 @@ from palpate.data.collect import collect
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.envs.registration import world
+from palpate.models.interaction import Interaction
+from palpate.objectives.split import Split
 from palpate.representation import Representation
 from palpate.runlog import read_log
 from palpate.training import Interrupted
@@ -131,12 +133,9 @@ class TestData:
 
     def test_too_few_triples(self) -> None:
         with pytest.raises(ValueError) as error:
-            palpate.fit(vectors(count=79), **SHORT)
-        assert str(error.value) == (
-            "there are 79 triples; a tenth is held out and must fill a batch of 8: collect at least 80, or take "
-            "smaller batches"
-        )
-        palpate.fit(vectors(count=80), **(SHORT | {"steps": 1}))
+            palpate.fit(vectors(count=9), **SHORT)
+        assert str(error.value) == ("there are 9 triples for batches of 8; collect more, or take a smaller batch_size")
+        palpate.fit(vectors(count=10), **(SHORT | {"steps": 1}))
 
     def test_nothing_moves(self) -> None:
         o = np.random.default_rng(0).random((COUNT, 4), np.float32)
@@ -321,9 +320,23 @@ class TestEvaluate:
     def test_during_the_run(self, tmp_path: Path) -> None:
         model = palpate.fit(vectors(), test=labelled_vectors(40), out=tmp_path / "run", **SHORT)
         rows = read_log(tmp_path / "run" / "metrics.jsonl")
-        assert all({"l_test", "held_out", "contact_auroc"} <= set(row) for row in rows)
-        best = min(rows, key=lambda row: row["held_out"])
-        assert palpate.evaluate(model, labelled_vectors(40)).l_test == pytest.approx(best["l_test"], rel=1e-5)
+        assert all({"l_test", "contact_auroc"} <= set(row) for row in rows)
+        assert palpate.evaluate(model, labelled_vectors(40)).l_test == pytest.approx(rows[-1]["l_test"], rel=1e-5)
+
+    def test_the_weights_that_explain_what_was_held_out_are_handed_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Split, "separation", lambda self: 1.0)
+        values = iter([3.0, 1.0, 2.0])
+        monkeypatch.setattr(Interaction, "held_out", lambda self, batch: next(values))
+        model = palpate.fit(vectors(), test=labelled_vectors(40), out=tmp_path / "run", **SHORT)
+        rows = read_log(tmp_path / "run" / "metrics.jsonl")
+        assert [row["held_out"] for row in rows] == [3.0, 1.0, 2.0]
+        assert palpate.evaluate(model, labelled_vectors(40)).l_test == pytest.approx(rows[1]["l_test"], rel=1e-5)
+
+    def test_weights_without_two_classes_are_not_chosen(self, tmp_path: Path) -> None:
+        palpate.fit(vectors(), out=tmp_path / "run", **SHORT)  # far too short to tell the classes apart
+        assert not any("held_out" in row for row in read_log(tmp_path / "run" / "metrics.jsonl"))
 
     def test_measuring_changes_nothing(self, feeler: Representation) -> None:
         o = vectors().rows(slice(0, 9)).o
@@ -364,7 +377,10 @@ class TestFolder:
         before = (run / "model.safetensors").read_bytes()
         with pytest.raises(FileExistsError) as error:
             palpate.fit(vectors(), out=run, seed=1, **SHORT)
-        assert str(error.value) == f"{run} exists; resume the run there, overwrite it, or choose another folder"
+        assert str(error.value) == (
+            f"{run} exists; resume the run there (resume=True, --resume), overwrite it (overwrite=True, --force), or "
+            "choose another folder"
+        )
         assert (run / "model.safetensors").read_bytes() == before
 
     def test_overwriting(self, run: Path) -> None:
@@ -422,7 +438,7 @@ class TestFolder:
     @pytest.mark.parametrize("text", ["", "{", '{"lap": 3}', "[]"])
     def test_resuming_from_a_damaged_description(self, run: Path, text: str) -> None:
         (run / "run.json").write_text(text)
-        with pytest.raises(ValueError, match=r"run\.json"):
+        with pytest.raises(FileNotFoundError, match="holds no run to resume"):
             palpate.fit(vectors(), out=run, resume=True, **SHORT)
 
     @pytest.mark.parametrize("streams", [False, True])

@@ -96,9 +96,15 @@ class TestNamed:
 
     @pytest.mark.parametrize("name", ["contact", "paper", "paper-gaussian"])
     def test_changes_apply_over_the_preset(self, name: str) -> None:
-        changed = ObjectiveConfig.named(name, stay_weight=7.0, radius=0.2)
-        assert (changed.stay_weight, changed.radius) == (7.0, 0.2)
-        assert replace(changed, stay_weight=1.0, radius=None) == ObjectiveConfig.named(name, stay_weight=1.0)
+        changed = ObjectiveConfig.named(name, stay_weight=7.0, temperature=0.2)
+        assert (changed.stay_weight, changed.temperature) == (7.0, 0.2)
+        assert replace(changed, stay_weight=1.0, temperature=0.1) == ObjectiveConfig.named(name, stay_weight=1.0)
+
+    @pytest.mark.parametrize("name", ["paper", "paper-gaussian"])
+    @pytest.mark.parametrize("change", [{"radius": 0.2}, {"body": "axes"}])
+    def test_the_paper_has_no_body(self, name: str, change: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="the paper's objectives know neither"):
+            ObjectiveConfig.named(name, **change)
 
     def test_changes_are_checked(self) -> None:
         with pytest.raises(ValueError, match="temperature is -1"):
@@ -141,9 +147,12 @@ class TestModel:
             model(n=1, objective=ObjectiveConfig.named(name))
         assert str(error.value) == (
             "actions have one dimension: an agent that never passes the object untouched cannot tell the object's "
-            "position from its radius. Give the sum of the two radii as radius=, in the action's unit"
+            "position from its radius. Give the sum of the two radii as radius=, in the action's unit, with the "
+            "'contact' objective"
         )
-        assert model(n=1, objective=ObjectiveConfig.named(name, radius=0.1)).n == 1
+
+    def test_a_line_with_the_radius(self) -> None:
+        assert model(n=1, objective=ObjectiveConfig(radius=0.1)).n == 1
 
     def test_true_states_know_positions_on_a_line(self) -> None:
         assert model(n=1, method="supervised").n == 1

@@ -36,7 +36,7 @@ def scenes(count: int) -> tuple[Tensor, Encoding, Truth]:
     generator = torch.Generator().manual_seed(0)
     states = world.sample(count, generator)
     scene = Scene(states.agent, states.object, states.angle)
-    covariance = ellipse(double_angle(torch.full((count,), 0.5)), torch.tensor([0.2, 0.1]))
+    covariance = ellipse(double_angle(torch.full((count,), 0.5)), math.sqrt(0.2 * 0.1), math.log(2.0))
     learned = Encoding(states.agent + 0.01, states.object - 0.02, covariance, None)
     return world.render(scene), learned, Truth(states.agent, states.object, states.angle, states.contact)
 

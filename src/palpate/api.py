@@ -30,7 +30,7 @@ from palpate.representation import Representation
 from palpate.training import train, training_device
 
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
-SAMPLE_ROWS = 2048  # to take the scales from
+SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 SEPARABLE = 0.5  # least emptiness of the valley between touched and untouched
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
@@ -102,18 +102,19 @@ def fit(
         objective=ObjectiveConfig.named(objective, **{"body": body, "radius": radius, **(switches or {})}),
     )
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
-    folder = None if out is None else _claim(Path(out), model_config, config, resume, overwrite)
     model = build(model_config).to(device)
-    model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)))
+    model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)), feed.actions)
+    described = {"model": asdict(model_config), "training": asdict(config), "data": {"data": feed.name}}
+    folder = None if out is None else _claim(Path(out), described, resume, overwrite)
 
-    began, first = time.monotonic(), None
+    first: tuple[int, float] | None = None
     with bar(f"{method}, {model_config.encoder} on {device.type}", config.steps, show=progress) as advance:
 
         def show(step: int, readings: dict[str, float]) -> None:
             nonlocal first
             now = time.monotonic()
             first = first or (step, now)
-            speed = (step - first[0]) / (now - first[1]) if now > first[1] else step / (now - began)
+            speed = (step - first[0]) / (now - first[1]) if step > first[0] else None
             advance(step, _note(readings, speed))
             if watch:
                 watch(step, readings)
@@ -144,6 +145,7 @@ class Feed(NamedTuple):
 
     batches: Source[Any]
     sample: Batch  # some rows to take the scales from
+    actions: Tensor  # all there are, for the unit
     held_out: Batch | None  # rows of a fixed set that choose the weights
     name: str
 
@@ -161,25 +163,35 @@ def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.devi
             data.compile()
         sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
         batches = (LabelledStream if supervised else Stream)(data, config.batch_size)
-        return Feed(batches, sample, None, f"stream of {data.config}")
+        return Feed(batches, sample, sample.a, None, f"stream of {data.config}")
     if isinstance(data, str | os.PathLike):
         data = Labelled.open(data) if supervised else Transitions.open(data)
+    triples = data.transitions if isinstance(data, Labelled) else data
+    if len(triples) < config.batch_size + 2:
+        raise ValueError(
+            f"there are {len(triples)} triples for batches of {config.batch_size}; collect more, or take a smaller "
+            "batch_size"
+        )
+    sample = triples.rows(_spread_rows(triples))
     if supervised:
         if not isinstance(data, Labelled):
             raise ValueError("method is 'supervised', but the data hold no truth; give a Labelled set or a world")
-        sample = data.transitions.rows(slice(0, SAMPLE_ROWS))
-        return Feed(LabelledResident(data, config.batch_size, device), sample, None, repr(data))
-    triples = data.transitions if isinstance(data, Labelled) else data
-    share = min(HELD_OUT_SHARE, HELD_OUT_MOST / len(triples))
-    if len(triples) * share < config.batch_size:
-        raise ValueError(
-            f"there are {len(triples)} triples; a tenth is held out and must fill a batch of {config.batch_size}: "
-            f"collect at least {10 * config.batch_size}, or take smaller batches"
-        )
+        labelled = LabelledResident(data, config.batch_size, device)
+        return Feed(labelled, sample, triples.action, None, repr(data))
+    share = max(
+        min(HELD_OUT_SHARE, HELD_OUT_MOST / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples)
+    )
     held_out, kept = triples.split(share, seed=config.seed)
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
-    sample = kept.rows(slice(0, SAMPLE_ROWS))
-    return Feed(source(kept, config.batch_size, device, config.seed), sample, held_rows, repr(triples))
+    kept_source = source(kept, config.batch_size, device, config.seed)
+    return Feed(kept_source, sample, triples.action, held_rows, repr(triples))
+
+
+def _spread_rows(triples: Transitions) -> list[int]:
+    """Row numbers from the whole set, evenly, as many as bounded memory takes."""
+    most = max(64, SAMPLE_BYTES * len(triples) // triples.nbytes)
+    count = min(len(triples), SAMPLE_ROWS, most)
+    return [i * len(triples) // count for i in range(count)]
 
 
 def _choose_encoder(encoder: Encoder, shape: tuple[int, ...], device: torch.device) -> Any:
@@ -201,7 +213,9 @@ def _evaluation(
             blocks = zip(*(x.split(256) for x in held_out), strict=True)
             assert isinstance(model, Interaction)
             values = [(len(block[0]), model.held_out(Batch(*block))) for block in blocks if len(block[0]) > 1]
-            readings["held_out"] = sum(n * value for n, value in values) / sum(n for n, _ in values)
+            # A split that finds one class makes everything easy to explain; such weights are not to be chosen.
+            if model.split.separation() >= SEPARABLE:
+                readings["held_out"] = sum(n * value for n, value in values) / sum(n for n, _ in values)
         if test is not None:
             readings |= evaluate(Representation(model, facts, device), test).as_dict()
         return readings
@@ -209,7 +223,7 @@ def _evaluation(
     return run
 
 
-def _note(readings: Mapping[str, float], speed: float) -> str:
+def _note(readings: Mapping[str, float], speed: float | None) -> str:
     """What stands beside the bar."""
     losses = [
         f"{name} {readings[name]:.2g}" for name in ("agent", "contact", "touch", "stay", "object") if name in readings
@@ -218,7 +232,9 @@ def _note(readings: Mapping[str, float], speed: float) -> str:
         losses.append(f"contacts {readings['contact_share']:.0%}")
     if "l_test" in readings:
         losses.append(f"L_test {readings['l_test']:.2g}")
-    return f"{'  '.join(losses)}  {speed:.3g} steps/s"
+    if speed is not None:
+        losses.append(f"{speed:.3g} steps/s")
+    return "  ".join(losses)
 
 
 def _findings(model: Model) -> list[str]:
@@ -233,14 +249,14 @@ def _findings(model: Model) -> list[str]:
     ]
 
 
-def _claim(folder: Path, model: ModelConfig, training: TrainingConfig, resume: bool, overwrite: bool) -> Path:
+def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: bool) -> Path:
     """Make the run's folder, or check that the one there is this run."""
-    described = json.loads(json.dumps({"model": asdict(model), "training": asdict(training)}))
+    described = json.loads(json.dumps(described))
     path = folder / "run.json"
     if resume:
-        if not path.is_file():
+        before = _described(path)
+        if before is None:
             raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
-        before = json.loads(path.read_text(encoding="utf-8"))
         for part, values in described.items():
             for name, value in values.items():
                 if before[part].get(name) != value:
@@ -251,10 +267,23 @@ def _claim(folder: Path, model: ModelConfig, training: TrainingConfig, resume: b
         return folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not overwrite:
-            raise FileExistsError(f"{folder} exists; resume the run there, overwrite it, or choose another folder")
-        if not path.is_file():
+            raise FileExistsError(
+                f"{folder} exists; resume the run there (resume=True, --resume), overwrite it (overwrite=True, "
+                "--force), or choose another folder"
+            )
+        if not folder.is_dir() or _described(path) is None:
             raise ValueError(f"{folder} is not a run of palpate, so it is not overwritten; choose another folder")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     return folder
+
+
+def _described(path: Path) -> dict[str, dict[str, Any]] | None:
+    """What a `run.json` says, None where it is none of ours."""
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        ours = all(isinstance(described[part], dict) for part in ("model", "training", "data"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return described if ours else None

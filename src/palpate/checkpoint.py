@@ -14,7 +14,7 @@ def write_state(path: Path, groups: dict[str, dict[str, Tensor]], facts: dict[st
     """Write named groups of tensors and some JSON facts; a reader sees the old file or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {
-        f"{group}/{name}": value.detach().to("cpu").contiguous()
+        f"{group}/{name}": value.detach().to("cpu", copy=True).contiguous()  # networks may share tensors, a file not
         for group, members in groups.items()
         for name, value in members.items()
     }

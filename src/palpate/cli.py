@@ -1,6 +1,7 @@
 """The command line: argv, print, exit, and nothing else. Whatever is heavy is imported inside a verb."""
 
 import os
+import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,9 +147,10 @@ class Train:
             overwrite=self.force,
         )
         print(f"{model!r}")
-        if test is not None:
-            print(f"\n{illustrate(self.out, model, test, f'palpate train: {self.env or self.data}')}\n")
-            print(f"Read     {self.out / 'report.html'}")
+        scores = illustrate(self.out, model, test, f"palpate train: {self.env or self.data}")
+        if scores is not None:
+            print(f"\n{scores}\n")
+        print(f"Read     {self.out / 'report.html'}")
         print(f"Load it with palpate.load({str(self.out)!r})")
 
     def _test(self) -> "Labelled | None":
@@ -171,15 +173,23 @@ class Evaluate:
     """Folder of a run or of a saved model."""
     data: Path
     """HDF5 file with true states, as `palpate collect` writes it."""
+    out: Path | None = None
+    """Folder of the report; RUN/evaluations/NAME-OF-DATA when left out."""
+    force: bool = False
+    """Overwrite an evaluation that is there."""
 
     def __call__(self) -> None:
         from palpate.data.labelled import Labelled
         from palpate.experiments.pictures import illustrate
         from palpate.representation import load
 
+        out = self.out or self.run / "evaluations" / self.data.stem
+        if (out / "report.html").exists() and not self.force:
+            raise FileExistsError(f"{out} holds an evaluation; overwrite it with --force, or choose another with --out")
+        model = load(self.run)
         with Labelled.open(self.data) as labelled:
-            print(illustrate(self.run, load(self.run), labelled, f"palpate evaluate: {self.data}"))
-        print(f"\nRead     {self.run / 'report.html'}")
+            print(illustrate(out, model, labelled, f"palpate evaluate: {self.data}", run=self.run))
+        print(f"\nRead     {out / 'report.html'}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,19 +235,19 @@ def main() -> None:
             raise
         print(f"palpate: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
-    except RuntimeError as error:
+    except Exception as error:
         _explain(error, arguments)
 
 
-def _explain(error: RuntimeError, arguments: list[str]) -> None:
-    """Ends of a run that are neither done nor a mistake nor a bug."""
+def _explain(error: Exception, arguments: list[str]) -> None:
+    """Ends that are neither done nor a bug; whatever else it is goes on as it came."""
     from palpate.training import Interrupted, NonFiniteLoss
 
     if isinstance(error, Interrupted):
-        again = " ".join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), "--resume"])
+        again = shlex.join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), "--resume"])
         print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
         sys.exit(130)
-    if isinstance(error, NonFiniteLoss):
+    if isinstance(error, NonFiniteLoss) or type(error).__module__.startswith("gymnasium.error"):
         print(f"palpate: {error}", file=sys.stderr)
         sys.exit(2)
     raise error
@@ -247,7 +257,7 @@ def _switches(pairs: tuple[str, ...]) -> dict[str, Any]:
     """`name=value` pairs with values of the type the field has."""
     from palpate.config import ObjectiveConfig
 
-    defaults = vars(ObjectiveConfig())
+    defaults = {name: value for name, value in vars(ObjectiveConfig()).items() if name not in ("body", "radius")}
     changes: dict[str, Any] = {}
     for pair in pairs:
         name, _, text = pair.partition("=")

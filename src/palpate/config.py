@@ -66,7 +66,14 @@ class ObjectiveConfig:
         _demand(self.temperature > 0, "temperature", self.temperature, "more than 0")
         _demand(self.contrast_dim >= 2, "contrast_dim", self.contrast_dim, "2 or more")
         _demand(0 <= self.attraction_floor < 1, "attraction_floor", self.attraction_floor, "0 to 1")
+        start = self.attraction_floor_from
+        _demand(0 <= start <= 1, "attraction_floor_from", start, "0 to 1")
         _demand(self.radius is None or self.radius > 0, "radius", self.radius, "more than 0")
+        if self.external != "likelihood" and (self.body != "round" or self.radius is not None):
+            raise ValueError(
+                f"body is {self.body!r} and radius {self.radius}; the paper's objectives know neither: leave them out, "
+                "or take the 'contact' objective"
+            )
 
     @staticmethod
     def named(name: str, **changes: Any) -> "ObjectiveConfig":
@@ -116,7 +123,8 @@ class ModelConfig:
         if self.n == 1 and self.method == "interaction" and self.objective.radius is None:
             raise ValueError(
                 "actions have one dimension: an agent that never passes the object untouched cannot tell the object's "
-                "position from its radius. Give the sum of the two radii as radius=, in the action's unit"
+                "position from its radius. Give the sum of the two radii as radius=, in the action's unit, with the "
+                "'contact' objective"
             )
 
 
@@ -149,7 +157,7 @@ class TrainingConfig:
     log_every: int = 25
     """Steps between readings."""
     evaluate_every: int = 250
-    """Steps between evaluations on labelled data, where those are given."""
+    """Steps between evaluations on held-out and labelled data, where there are any."""
     checkpoint_every: int = 500
     """Steps between checkpoints."""
     tensorboard: bool = False
@@ -166,6 +174,9 @@ class TrainingConfig:
         _demand(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         _demand(self.clip_norm > 0, "clip_norm", self.clip_norm, "more than 0")
         _demand(self.device in ("auto", "cpu", "cuda"), "device", self.device, "'auto', 'cpu' or 'cuda'")
+        allowed = ("auto", "32-true", "bf16-mixed")
+        _demand(self.precision in allowed, "precision", self.precision, " or ".join(map(repr, allowed)))
+        _demand(self.seed >= 0, "seed", self.seed, "0 or more")
 
     def learning_rate_at(self, share: float) -> float:
         """The learning rate when `share` of the run is done."""

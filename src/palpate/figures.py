@@ -62,7 +62,9 @@ def overlay(
     ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
     for i in range(count):
         axes = figure.add_subplot(rows, columns, i + 1)
-        axes.imshow(_picture(observations[i]), extent=extent, interpolation="nearest", cmap="gray", vmin=0, vmax=255)
+        brightest = 255 if observations.dtype == torch.uint8 else 1
+        picture = _picture(observations[i])
+        axes.imshow(picture, extent=extent, interpolation="nearest", cmap="gray", vmin=0, vmax=brightest)
         axes.set(xlim=(left, right), ylim=(bottom, top))
         axes.set_axis_off()
         _draw(axes, agent[i], "agent, estimated", color=YELLOW, **dot)

@@ -100,7 +100,8 @@ def measure(
     scores: dict[str, Any] = dict.fromkeys(TITLES)
     positions, constant = _positions(encoding, truth, *reference)
     scores |= positions
-    if encoding.orientation is not None and truth.angle is not None:
+    # A body that never turns has no orientation to find.
+    if encoding.orientation is not None and truth.angle is not None and float(truth.angle.std()) > 1e-3:
         scores["orientation_error"] = _mean(axis_error(encoding.orientation, truth.angle))
         # The best single axis for these rows; pi/4 is its score where all directions are as frequent.
         best = axis_angle(double_angle(truth.angle).mean(0))

@@ -18,7 +18,7 @@ class Bar(Protocol):
 
 
 @contextmanager
-def bar(title: str, total: int, start: int = 0, show: bool = True) -> Iterator[Bar]:
+def bar(title: str, total: int, show: bool = True) -> Iterator[Bar]:
     """A progress bar on stderr; off a terminal, a plain line every few seconds."""
     console = Console(file=sys.stderr)
     if not show:
@@ -34,22 +34,27 @@ def bar(title: str, total: int, start: int = 0, show: bool = True) -> Iterator[B
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=console) as progress:
-            task = progress.add_task(title, total=total, completed=start, note="")
+            task = progress.add_task(title, total=total, note="")
             yield lambda done, note="": progress.update(task, completed=done, note=note)
     else:
-        yield _Lines(title, total, start)
+        yield _Lines(title, total)
 
 
 class _Lines:
-    def __init__(self, title: str, total: int, start: int) -> None:
-        self._title, self._total, self._start = title, total, start
-        self._began = self._last = time.monotonic()
+    """The bar's stand-in; time left is reckoned from the first call on, since a resumed run does not start at 0."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._title, self._total = title, total
+        self._last = time.monotonic()
+        self._first: tuple[int, float] | None = None
 
     def __call__(self, done: int, note: str = "") -> None:
         now = time.monotonic()
+        self._first = self._first or (done, now)
         if done < self._total and now - self._last < QUIET_SECONDS:
             return
         self._last = now
-        left = (now - self._began) / max(done - self._start, 1) * (self._total - done)
-        sys.stderr.write(f"{self._title} {done}/{self._total} {note} {left:.0f} s left\n")
+        done_since, seconds = done - self._first[0], now - self._first[1]
+        left = f"{seconds / done_since * (self._total - done):.0f} s left" if done_since else ""
+        sys.stderr.write(f"{self._title} {done}/{self._total} {note} {left}\n")
         sys.stderr.flush()

@@ -1,5 +1,6 @@
 """A trained model as a user meets it."""
 
+import copy
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,7 +45,8 @@ class Representation:
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
         """Probability [b] that the agent touched the object, by the split, which sees what came of it."""
-        del action  # the split compares the scenes before and after; the signature is that of a triple
+        # The split compares the scenes before and after; the signature is that of a triple.
+        _demand_equal_lengths(observation=observation, action=action, next_observation=next_observation)
         model = self._interaction()
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
         return self._like(observation, torch.cat([model.contact(o, o_next) for o, o_next in pairs]).cpu())
@@ -53,7 +55,9 @@ class Representation:
     def would_touch(self, observation: Any, action: Any) -> Any:
         """Probability [b] that moving by `action` touches the object, before moving, by geometry alone."""
         model = self._interaction()
-        actions = torch.as_tensor(np.asarray(action), dtype=torch.float32)
+        actions = _floats(action)
+        if self.config.n == 1 and actions.dim() == 1:
+            actions = actions[:, None]
         if actions.shape != (len(observation), self.config.n):
             raise ValueError(f"action has shape {tuple(actions.shape)}; allowed is {(len(observation), self.config.n)}")
         pairs = zip(self._batches(observation), actions.to(self._device).split(ENCODE_ROWS), strict=True)
@@ -62,6 +66,7 @@ class Representation:
     @torch.no_grad()
     def distances(self, observation: Any, next_observation: Any) -> tuple[Tensor, float]:
         """d_W [b] between observations, and the split's threshold on the scale it splits on (a logarithm, usually)."""
+        _demand_equal_lengths(observation=observation, next_observation=next_observation)
         model = self._interaction()
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
         distances = torch.cat([model.distance(o, o_next) for o, o_next in pairs])
@@ -79,7 +84,7 @@ class Representation:
             )
         encoding = self.encode(known_positions["observation"])
         gaps = [
-            torch.as_tensor(np.asarray(known_positions[name]), dtype=torch.float32) - torch.as_tensor(estimate)
+            _floats(known_positions[name]) - _floats(estimate)
             for name, estimate in (("agent", encoding.agent), ("object", encoding.object))
             if name in known_positions
         ]
@@ -88,7 +93,7 @@ class Representation:
 
     def to(self, device: torch.device | str) -> "Representation":
         """The same representation, computing on another device."""
-        return Representation(self.model, self.facts, device)
+        return Representation(copy.deepcopy(self.model), self.facts, device)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write `config.json` and `model.safetensors`, which `palpate.load` reads."""
@@ -126,7 +131,7 @@ class Representation:
             o = o.movedim(-1, 1)
         if tuple(o.shape[1:]) != shape or not len(o):
             raise ValueError(
-                f"observation has shape {tuple(observation.shape)}; this model reads batches of {shape}, "
+                f"observation has shape {tuple(np.shape(observation))}; this model reads batches of {shape}, "
                 "channels first or last"
             )
         return o.float() if wanted == "float32" else o
@@ -139,6 +144,16 @@ class Representation:
         if isinstance(result, Tensor):
             return result.numpy()
         return type(result)(*(None if x is None else x.numpy() for x in result))
+
+
+def _floats(values: Any) -> Tensor:
+    return torch.as_tensor(values).detach().float().cpu()
+
+
+def _demand_equal_lengths(**arrays: Any) -> None:
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"the arrays have {lengths} rows; rows belong together, so give as many of each")
 
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Representation:

@@ -1,24 +1,19 @@
 """`metrics.jsonl`, always; TensorBoard beside it where that is installed and asked for."""
 
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 
 class RunLog:
     """Appends a row per reading. Opened at a step, it forgets later rows: they belong to work that was lost."""
 
     def __init__(self, folder: Path | None, step: int, tensorboard: bool = False) -> None:
-        self._file = None
+        self._file: TextIO | None = None
         self._board: Any = None
         if folder is None:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
-        kept = [row for row in read_log(path) if row["step"] <= step] if path.exists() else []
-        self._file = path.open("w", encoding="utf-8")
-        for row in kept:
-            self._append(row)
         if tensorboard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
@@ -27,18 +22,21 @@ class RunLog:
                     "TensorBoard is not installed; do 'pip install palpate[tensorboard]' or leave it out"
                 ) from error
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "metrics.jsonl"
+        kept = [row for row in read_log(path) if row["step"] <= step] if path.exists() else []
+        aside = path.with_suffix(".jsonl.new")
+        aside.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        os.replace(aside, path)
+        self._file = path.open("a", encoding="utf-8")
 
     def write(self, step: int, readings: dict[str, float]) -> None:
         if self._file:
-            self._append({"step": step, **readings})
+            self._file.write(json.dumps({"step": step, **readings}) + "\n")
+            self._file.flush()
         if self._board:
             for name, value in readings.items():
                 self._board.add_scalar(name, value, step)
-
-    def _append(self, row: dict[str, Any]) -> None:
-        assert self._file is not None
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
 
     def close(self) -> None:
         if self._file:

@@ -58,9 +58,10 @@ def train(
             advance()
             run.step += 1
             last = run.step == config.steps
-            if last or run.step % config.log_every == 0:
+            evaluating = evaluate is not None and (last or run.step % config.evaluate_every == 0)
+            if last or evaluating or run.step % config.log_every == 0:
                 readings = run.read()  # the only wait for the device
-                if evaluate and (last or run.step % config.evaluate_every == 0):
+                if evaluate is not None and evaluating:
                     readings |= run.evaluated(evaluate, criterion)
                 log.write(run.step, readings)
                 if watch:
@@ -97,7 +98,8 @@ class Run:
         groups = model.parameter_groups()
         self.lr_scales = [group.pop("lr_scale", 1.0) for group in groups]
         cuda = self.device.type == "cuda"
-        torch.backends.cudnn.benchmark = cuda  # shapes never change during a run, so kernels are chosen once
+        if cuda:
+            torch.backends.cudnn.benchmark = True  # shapes never change during a run, so kernels are chosen once
         groups = [dict(group, lr=torch.zeros((), device=self.device)) for group in groups]
         optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True, capturable=cuda)
         self.model, self.optimizer = self.fabric.setup(model, optimizer)
@@ -108,6 +110,7 @@ class Run:
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.progress = torch.zeros((), device=self.device)
         self.notes: Notes | None = None
+        self.kept_notes: dict[str, Tensor] = {}
         if config.compile:
             model.compile_step()
         self.model.train()
@@ -122,6 +125,8 @@ class Run:
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         if self.notes is None:
             self.notes = Notes([*loss.terms, "gradient"], list(loss.readings), self.device)
+            self.notes.sums += self.kept_notes.get("sums", 0.0)
+            self.notes.count += self.kept_notes.get("count", 0.0)
         # A fused optimizer leaves weights and moments alone where this flag is set, without asking the host.
         self.optimizer.optimizer.found_inf = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
         self.optimizer.step()
@@ -172,7 +177,7 @@ class Run:
         with torch.no_grad():
             scores = evaluate(self.plain)
         self.plain.train()
-        if criterion is not None and scores[criterion] < self.best_value:
+        if criterion is not None and scores.get(criterion, math.inf) < self.best_value:
             self.best_value = scores[criterion]
             self.best = {name: value.detach().clone() for name, value in self.plain.state_dict().items()}
         return scores
@@ -183,6 +188,8 @@ class Run:
         self.plain.eval()
 
     def save(self, folder: Path) -> None:
+        assert self.notes is not None
+        self.notes.check()  # never over a good checkpoint
         moments = {
             f"{i}.{name}": value
             for i, parameter in enumerate(self.parameters)
@@ -192,6 +199,7 @@ class Run:
             "model": self.plain.state_dict(),
             "optimizer": moments,
             "best": self.best,
+            "notes": {"sums": self.notes.sums, "count": self.notes.count},
             "random": {"generator": self.generator.get_state()},
         }
         facts = {"step": self.step, "best_value": self.best_value if self.best else None}
@@ -212,6 +220,7 @@ class Run:
         if groups["best"]:
             self.best = {name: value.to(self.device) for name, value in groups["best"].items()}
             self.best_value = facts["best_value"]
+        self.kept_notes = {name: value.to(self.device) for name, value in groups["notes"].items()}
         self.generator.set_state(groups["random"]["generator"])
         self.step = int(facts["step"])
         self.source.seek(self.step)
@@ -237,14 +246,19 @@ class Notes:
         self.count += 1 - self.stop
         return self.stop
 
-    def read(self) -> dict[str, float]:
-        *means, count = torch.cat((self.sums / self.count.clamp(min=1), self.count[None])).tolist()
+    def check(self) -> None:
+        """Raise if a step since the start was not finite."""
         if self.stop.item():
             names = [name for name, bad in zip(self.terms, self.bad.tolist(), strict=True) if bad]
             raise NonFiniteLoss(
-                f"not finite: {', '.join(names)}, {int(count)} good steps after the last reading; the weights were not "
-                "touched by it. Lower the learning rate, or look for extreme values in the observations."
+                f"not finite: {', '.join(names)}, {int(self.count)} good steps after the last reading; the weights "
+                "were not touched by it. Lower the learning rate, or look for extreme values in the observations."
             )
+
+    def read(self) -> dict[str, float]:
+        """Averages since the last reading."""
+        self.check()
+        means = (self.sums / self.count.clamp(min=1)).tolist()
         self.sums.zero_()
         self.count.zero_()
         return dict(zip(self.names, means, strict=True))

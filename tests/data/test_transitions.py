@@ -314,7 +314,7 @@ class TestFile:
     def test_existing_file(self, tmp_path: Path) -> None:
         (tmp_path / "log.h5").write_text("mine")
         data = Transitions(**pictures())
-        with pytest.raises(FileExistsError, match="exists; choose another name or pass overwrite=True"):
+        with pytest.raises(FileExistsError, match="exists; choose another name, or overwrite it"):
             data.save(tmp_path / "log.h5")
         assert (tmp_path / "log.h5").read_text() == "mine"
         data.save(tmp_path / "log.h5", overwrite=True)

@@ -64,8 +64,6 @@ def cases() -> list[Case]:
             found.append(Case(method, objective, encoder, 2, {"body": "axes"}))
     found += [
         Case("interaction", "contact", "mlp", 1, {"radius": 0.3}),
-        Case("interaction", "paper", "mlp", 1, {"radius": 0.3}),
-        Case("interaction", "paper-gaussian", "mlp", 1, {"radius": 0.3}),
         Case("supervised", "contact", "mlp", 1, {}),
         Case("interaction", "contact", "mlp", 2, {"body": "axes", "radius": 0.3}),
         Case("interaction", "contact", "mlp", 2, {"shared_network": True}),

@@ -13,6 +13,8 @@ CPU_BUDGET = 4 * 1024**3  # bytes of a set that is kept in main memory
 GROUP_BYTES = 256 * 1000**2
 RUN_BYTES = 1024**2  # read in one go: several chunks of the file, and still hundreds of places in a group
 
+SORTED_ROWS = 100_000
+
 BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
@@ -40,7 +42,7 @@ class Source(Protocol[BatchT_co]):
 
 @final
 class Resident:
-    """The whole set on the device, uint8 as uint8; rows are drawn with replacement."""
+    """The whole set on the device, uint8 as uint8; every batch is a fresh draw from all of it."""
 
     capturable = True
 
@@ -60,9 +62,14 @@ class Resident:
         return self.take(self.choose(generator))
 
     def choose(self, generator: torch.Generator) -> Tensor:
-        """Row numbers of a batch, [b]."""
-        a = self._set.a
-        return torch.randint(len(a), (self._batch_size,), generator=generator, device=a.device)
+        """Row numbers of a batch, [b], without repetition: a row must not meet itself among its contrasts.
+
+        In a set so large that sorting it would cost more than the step, repetitions are too rare to matter.
+        """
+        a, b = self._set.a, self._batch_size
+        if b <= len(a) <= SORTED_ROWS:
+            return torch.rand(len(a), generator=generator, device=a.device).topk(b, sorted=False).indices
+        return torch.randint(len(a), (b,), generator=generator, device=a.device)
 
     def take(self, rows: Tensor) -> Batch:
         return Batch(*(x.index_select(0, rows) for x in self._set))

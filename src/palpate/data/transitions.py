@@ -119,6 +119,11 @@ class Transitions:
         return self._action.shape[1]
 
     @property
+    def action(self) -> Tensor:
+        """All actions, [N, n]."""
+        return torch.from_numpy(self._action if self._index is None else self._action[self._index])
+
+    @property
     def nbytes(self) -> int:
         """What all observations, o and o', take as rows of a `Batch`."""
         return 2 * len(self) * math.prod(self.observation_shape) * np.dtype(self._dtype).itemsize
@@ -192,7 +197,9 @@ class Writer:
         if self._path.is_dir():
             raise IsADirectoryError(f"{self._path} is a folder; give the name of a file to write")
         if self._path.exists() and not overwrite:
-            raise FileExistsError(f"{self._path} exists; choose another name or pass overwrite=True")
+            raise FileExistsError(
+                f"{self._path} exists; choose another name, or overwrite it (overwrite=True, --force)"
+            )
         if not self._path.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self._path}: there is no folder {self._path.parent}; create it")
         for name, value in self._attributes.items():

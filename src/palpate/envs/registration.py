@@ -16,7 +16,7 @@ SPRITES: dict[str, dict[str, Any]] = {
 
 
 def register() -> None:
-    """Make the ids known to `gymnasium.make`; done once, by an entry point or on import of palpate's face."""
+    """Make the ids known to `gymnasium.make`; Gymnasium calls this itself, by the package's entry point."""
     for name, options in SPRITES.items():
         if name not in gymnasium.registry:
             gymnasium.register(name, "palpate.envs.shells:SpritesEnv", kwargs=options)

@@ -109,9 +109,13 @@ class Sprites:
         self._corners = self._half * torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]], device=self.device)
         self._pixels = torch.arange(self.config.size, device=self.device)
         self._candidates = self._count_candidates()
+        self._compiled = False
 
     def compile(self) -> None:
         """Fuse the arithmetic of choosing and drawing, which is hundreds of small kernels otherwise."""
+        if self._compiled:
+            return
+        self._compiled = True
         self._arrange = torch.compile(self._arrange)  # type: ignore[method-assign]
         self.render = torch.compile(self.render)  # type: ignore[method-assign]
 
@@ -134,7 +138,7 @@ class Sprites:
         """
         scene = Scene(self._roam(numbers[..., 0:2]), *self._place(numbers[..., 2:5]))
         target = self._roam(numbers[..., 5:7])
-        touched = self._sweeps(scene, target - scene.agent)  # [b, k]
+        touched = self.touches(scene, target - scene.agent)  # [b, k]
         score = self._apart(scene).int()
         if self.config.contact_share is not None:
             score = score + score * (touched == (coin < self.config.contact_share)[:, None])
@@ -152,12 +156,8 @@ class Sprites:
     def step(self, scene: Scene, displacement: Tensor, generator: torch.Generator) -> Triple:
         """Move the agents by `displacement`, stopped at the border axis by axis; touched objects land at random."""
         agent_next = (scene.agent + displacement).clamp(*self._agent_range)
-        contact = self._sweeps(scene, agent_next - scene.agent)
+        contact = self.touches(scene, agent_next - scene.agent)
         return self._land(scene, agent_next, contact, self._landing_numbers(len(agent_next), generator))
-
-    def touches(self, scene: Scene, displacement: Tensor) -> Tensor:
-        """Exactly whether the agent's disc meets the object on its way: `[b]` bool."""
-        return self._sweeps(scene, displacement)
 
     def _count_candidates(self) -> int:
         """Candidates per triple so that a wanted contact (or miss) is missing from them once in 1e9 triples."""
@@ -167,7 +167,7 @@ class Sprites:
         numbers = torch.rand(1 << 15, 7, generator=generator, device=self.device)
         scene = Scene(self._roam(numbers[:, 0:2]), *self._place(numbers[:, 2:5]))
         target = self._roam(numbers[:, 5:7])
-        touched, apart = self._sweeps(scene, target - scene.agent), self._apart(scene)
+        touched, apart = self.touches(scene, target - scene.agent), self._apart(scene)
         rarest = min(float((touched & apart).float().mean()), float((~touched & apart).float().mean()))
         return math.ceil(math.log(1e-9) / math.log1p(-rarest))
 
@@ -222,9 +222,12 @@ class Sprites:
     def _box_distance(self, offset: Tensor) -> Tensor:
         return (offset.abs() - self._half).clamp(min=0).norm(dim=-1)
 
-    def _sweeps(self, scene: Scene, displacement: Tensor) -> Tensor:
-        """Segment against rectangle, both exact: it crosses the rectangle, or an end or a corner comes within the
-        agent's radius (the distance of two convex sets that do not meet is taken at a vertex of one of them)."""
+    def touches(self, scene: Scene, displacement: Tensor) -> Tensor:
+        """Whether the agent's disc meets the object on its way, `[b]` bool.
+
+        Segment against rectangle, both exact: it crosses the rectangle, or an end or a corner comes within the
+        agent's radius (the distance of two convex sets that do not meet is taken at a vertex of one of them).
+        """
         start = self._in_body_frame(scene.agent - scene.object, scene.angle)
         move = self._in_body_frame(displacement, scene.angle)
         nearest = torch.minimum(self._box_distance(start), self._box_distance(start + move))

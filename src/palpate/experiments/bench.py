@@ -28,7 +28,10 @@ def bench(device: torch.device, compiled: bool) -> Iterator[Speed]:
     """Time generation, training steps and encoding, one after another."""
     count = 512 if device.type == "cpu" else 8192
     for env in SPRITES:
-        stream = Stream(world(env, device=device), count)
+        sprites = world(env, device=device)
+        if compiled:
+            sprites.compile()
+        stream = Stream(sprites, count)
         each = _time(partial(stream.draw, torch.Generator(device).manual_seed(0)), device)
         yield Speed(f"generate and draw {env.removeprefix('palpate/')}, 100 px", each, count / each, "triples")
     encoders = ["small", "resnet18"] if device.type == "cuda" else ["small"]

@@ -34,4 +34,5 @@ def demo(folder: Path, *, steps: int, seed: int, resume: bool, overwrite: bool) 
     )
     test = collect(env, TEST_TRIPLES, seed=10**6 + seed, labelled=True, size=SIZE)
     scores = illustrate(folder, model, test, "palpate demo: Sprites")
+    assert scores is not None
     return Outcome(scores, (scores.agent_error * SIZE, scores.object_error * SIZE), folder)

@@ -72,14 +72,15 @@ class Inputs(nn.Module):
         self.register_buffer("unit", torch.ones(()))
 
     @torch.no_grad()
-    def measure(self, batch: Batch) -> None:
-        """Take the scales from a sample of the data."""
+    def measure(self, batch: Batch, actions: Tensor | None = None) -> None:
+        """Take the scales from a sample of the data, the unit from `actions` [N, n] where all of them are at hand."""
         o = torch.cat((batch.o, batch.o_next)).float()
         spread, mean = torch.std_mean(o, dim=[0, *range(2, o.dim())], keepdim=True)
         self.mean.copy_(mean[0])
-        # A channel that hardly varies carries noise at most: it is not blown up.
-        self.spread.copy_(spread[0].clamp(min=max(0.1 * float(spread.max()), 1e-6)))
-        self.unit.copy_(batch.a.square().sum(-1).mean().sqrt())
+        # A colour that hardly varies is noise at most and not blown up; the entries of a vector may have any units.
+        least = 0.1 * float(spread.max()) if o.dim() == 4 else 0.0
+        self.spread.copy_(torch.where(spread[0] > 1e-6, spread[0].clamp(min=least), max(least, 1.0)))
+        self.unit.copy_((batch.a if actions is None else actions).square().sum(-1).mean().sqrt())
         if not self.unit > 0:
             raise ValueError("all actions are zero: nothing moved, so there is nothing to learn from")
 

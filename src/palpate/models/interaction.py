@@ -71,9 +71,10 @@ class Interaction(Model):
         """L = L_int + L_cont + L_ext (Eq. 7), term by term."""
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
-        return self._objective(
-            self.phi_int(x), self.phi_ext(x), self.phi_cont(x), batch.a / self.inputs.unit, t, progress
-        )
+        outputs = self.phi_int(x), self.phi_ext(x), self.phi_cont(x)
+        # bf16 is for the encoders; distances and likelihoods stay in float32.
+        with torch.autocast(x.device.type, enabled=False):
+            return self._objective(*outputs, batch.a / self.inputs.unit, t, progress)
 
     def _objective(
         self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor, a: Tensor, t: Tensor, progress: Tensor
@@ -221,7 +222,7 @@ class Interaction(Model):
 
     def distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         """d_W `[b]` between observations."""
-        w, w_next = F.normalize(self.phi_cont(self.inputs(torch.cat((o, o_next)))), dim=-1).chunk(2)
+        w, w_next = F.normalize(self.phi_cont(self.inputs(torch.cat((o, o_next)))), dim=-1).split(len(o))
         return squared_distance(w, w_next)
 
     def contact(self, o: Tensor, o_next: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         described = facts.pop("model")
         described["observation_shape"] = tuple(described["observation_shape"])
         config = ModelConfig(**(described | {"objective": ObjectiveConfig(**described["objective"])}))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error}") from error
     model = build(config)
     groups, _ = read_state(folder / "model.safetensors")

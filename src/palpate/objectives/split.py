@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 SMALLEST = 1e-5  # o = o' gives d_W = 0
+FEWEST = 256  # distances on which classes can be judged
 SMALLEST_SHARE = 0.005  # fewer than this are outliers, not a class
 
 
@@ -92,12 +93,12 @@ class Split(nn.Module):
 
         One minus the density around the threshold over that of the sparser class around its median. A single class,
         whatever its shape, is denser at its threshold than on at least one side of it, and scores 0 or less; so do
-        a few outliers beside one class.
+        a few outliers beside one class, and a memory too short to judge.
         """
         scaled = self._remembered()
         touched = scaled > self.threshold
         rarer = min(int(touched.sum()), int((~touched).sum()))
-        if rarer < max(2, SMALLEST_SHARE * len(scaled)):
+        if len(scaled) < FEWEST or rarer < max(2, SMALLEST_SHARE * len(scaled)):
             return 0.0
         low, high = scaled[~touched].median(), scaled[touched].median()
         at = torch.stack((low, self.threshold, high))
