@@ -25,13 +25,13 @@ from palpate.metrics import Scores, measure
 from palpate.models.inputs import Encoding, Model
 from palpate.models.interaction import Interaction
 from palpate.models.store import build
+from palpate.objectives.split import SEPARABLE
 from palpate.progress import bar
 from palpate.representation import Representation
 from palpate.training import train, training_device
 
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
-SEPARABLE = 0.5  # least emptiness of the valley between touched and untouched
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
 

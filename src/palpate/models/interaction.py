@@ -32,11 +32,12 @@ from palpate.objectives.contact import (
 )
 from palpate.objectives.contrastive import infonce, squared_distance
 from palpate.objectives.equivariance import equivariance
-from palpate.objectives.split import Split
+from palpate.objectives.split import SEPARABLE, Split
 
 # Softness of the body's border, in units: below, the likelihood would grow without bound around a few lucky triples;
 # above, an object far away would hardly be pulled in.
 SOFTNESS = (0.004, 0.1)
+SHARE_RANGE = (0.02, 0.98)
 BODY_LR_SCALE = 10.0  # two scalars shared by all triples: they can follow the networks much faster
 # Long over short axis where the network is sure of the angle. Fixed for a share of the run: as long as no angles are
 # known the best body is round, and with a round body none would ever be learned.
@@ -91,7 +92,9 @@ class Interaction(Model):
         touched = self.split(distance)  # [b]
 
         z_other = z_int_next if objective.contrast_gradient else z_int_next.detach()
-        floor = torch.where(progress >= objective.attraction_floor_from, objective.attraction_floor, 0.0)
+        # Before the classes are apart the floor would hold on to wrong pairs.
+        apart = (progress >= objective.attraction_floor_from) & (self.split.valley >= SEPARABLE)
+        floor = torch.where(apart, objective.attraction_floor, 0.0)
         contrast = infonce(w, w_next, z_other, temperature=objective.temperature, attraction_floor=floor)
         # With the gradient a small body drowns L_int and the agent's frame collapses.
         path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
@@ -116,9 +119,12 @@ class Interaction(Model):
                 # Turning counts by how far it moves the tips: a doubled angle moves twice as far as the angle.
                 tip = self._radius() * torch.exp(ratio / 2) / 2
                 remained = remained + stay(shape, shape_next) * tip.square().detach()
+            # Both classes weigh the same, however rare one is; else the body would shrink where contacts are.
+            share = self.split.share.clamp(*SHARE_RANGE)
+            balance = torch.where(touched, 0.5 / share, 0.5 / (1 - share))
             logit = self._touch_logit(z_ext, shape, path, ratio)
             return {
-                "contact": contact_nll(logit, touched).mean(),
+                "contact": (balance * contact_nll(logit, touched)).mean(),
                 "stay": weight * torch.where(touched, 0.0, levelled(remained, self.config.objective.stay_level)).mean(),
             }
         if kind == "point":

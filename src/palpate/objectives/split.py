@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 SMALLEST = 1e-5  # o = o' gives d_W = 0
+SEPARABLE = 0.5  # least emptiness of the valley between two classes that can be told apart
 FEWEST = 256  # distances on which classes can be judged
 SMALLEST_SHARE = 0.005  # fewer than this are outliers, not a class
 
@@ -51,6 +52,8 @@ class Split(nn.Module):
     seen: Tensor
     smallest: Tensor
     threshold: Tensor
+    share: Tensor
+    valley: Tensor
 
     def __init__(self, *, on: str, window: int, floor: float) -> None:
         super().__init__()
@@ -61,6 +64,8 @@ class Split(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
         self.register_buffer("smallest", torch.tensor(SMALLEST))  # distances below it count as equal to it
         self.register_buffer("threshold", torch.zeros(()))  # on the scale of `scaled`
+        self.register_buffer("share", torch.tensor(0.5))  # of touched triples
+        self.register_buffer("valley", torch.zeros(()))  # see `separation`
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor) -> None:
@@ -77,7 +82,11 @@ class Split(nn.Module):
             rank = (self.floor * known.sum()).long()
             ordered = unrelated.sort().values  # NaN, the slots not filled yet, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
-        self.threshold.copy_(otsu(self.scaled(distances.nan_to_num(1.0)), known))
+        scaled = self.scaled(distances.nan_to_num(1.0))
+        self.threshold.copy_(otsu(scaled, known))
+        touched = (scaled > self.threshold) & known
+        self.share.copy_(touched.sum() / known.sum())
+        self.valley.copy_(_valley(scaled, touched, known & ~touched, self.threshold))
 
     def scaled(self, distances: Tensor) -> Tensor:
         """Distances on the axis the split is made on."""
@@ -87,23 +96,14 @@ class Split(nn.Module):
         """Which triples were touched, `[b]` bool."""
         return self.scaled(distances) > self.threshold
 
-    @torch.no_grad()
     def separation(self) -> float:
         """How empty the valley between the two classes remembered is: 1 empty, 0 or less no valley at all.
 
-        One minus the density around the threshold over that of the sparser class around its median. A single class,
-        whatever its shape, is denser at its threshold than on at least one side of it, and scores 0 or less; so do
-        a few outliers beside one class, and a memory too short to judge.
+        Few outliers beside one class, and a memory too short to judge, count as no valley.
         """
-        scaled = self._remembered()
-        touched = scaled > self.threshold
-        rarer = min(int(touched.sum()), int((~touched).sum()))
-        if len(scaled) < FEWEST or rarer < max(2, SMALLEST_SHARE * len(scaled)):
-            return 0.0
-        low, high = scaled[~touched].median(), scaled[touched].median()
-        at = torch.stack((low, self.threshold, high))
-        below, valley, above = ((scaled - at[:, None]).abs() <= (high - low) / 8).sum(1).tolist()
-        return 1 - valley / min(below, above)
+        kept = int((~self.distances.isnan()).sum())
+        rarer = min(float(self.share), 1 - float(self.share)) * kept
+        return float(self.valley) if kept >= FEWEST and rarer >= max(2, SMALLEST_SHARE * kept) else 0.0
 
     def probability(self, distances: Tensor) -> Tensor:
         """P(touched) for distances d_W `[b]`: 1/2 at the threshold, and as steep as two equally wide normal classes
@@ -118,3 +118,15 @@ class Split(nn.Module):
 
     def _remembered(self) -> Tensor:
         return self.scaled(self.distances[~self.distances.isnan()])
+
+
+def _valley(scaled: Tensor, touched: Tensor, untouched: Tensor, threshold: Tensor) -> Tensor:
+    """One minus the density around the threshold over that of the sparser class around its mean.
+
+    A single class, whatever its shape, is denser at its threshold than on at least one side, and scores 0 or less.
+    """
+    low, high = ((scaled * side).sum() / side.sum().clamp(min=1) for side in (untouched, touched))
+    at = torch.stack((low, threshold, high))
+    near = ((scaled - at[:, None]).abs() <= (high - low) / 8) & (touched | untouched)
+    below, valley, above = near.sum(1).unbind()
+    return 1 - valley / torch.minimum(below, above).clamp(min=1)
