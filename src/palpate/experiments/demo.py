@@ -10,7 +10,8 @@ from palpate.experiments.pictures import illustrate
 from palpate.metrics import Scores
 
 SIZE = 50
-TEST_TRIPLES = 5000
+TEST_TRIPLES = 10_000  # half of them fit the common translation
+WATCHED_TRIPLES = 500  # measured on during the run
 
 
 class Outcome(NamedTuple):
@@ -22,6 +23,7 @@ class Outcome(NamedTuple):
 def demo(folder: Path, *, steps: int, seed: int, resume: bool, overwrite: bool) -> Outcome:
     """Train, measure on fresh scenes, draw."""
     env = "palpate/Sprites-v0"
+    test = collect(env, TEST_TRIPLES, seed=10**6 + seed, labelled=True, size=SIZE)
     model = fit(
         world(env, size=SIZE),
         out=folder,
@@ -29,10 +31,11 @@ def demo(folder: Path, *, steps: int, seed: int, resume: bool, overwrite: bool) 
         steps=steps,
         seed=seed,
         device="cpu",
+        test=test.subset(slice(0, WATCHED_TRIPLES)),
+        evaluate_every=max(1, steps // 5),
         resume=resume,
         overwrite=overwrite,
     )
-    test = collect(env, TEST_TRIPLES, seed=10**6 + seed, labelled=True, size=SIZE)
     scores = illustrate(folder, model, test, "palpate demo: Sprites")
     assert scores is not None
     return Outcome(scores, (scores.agent_error * SIZE, scores.object_error * SIZE), folder)
