@@ -162,7 +162,7 @@ class Train:
         if self.env is None:
             return None
         seed = 10**6 + self.training.seed
-        return collect(self.env, 5000, seed=seed, labelled=True, size=self.size, contact_share=self.contact_share)
+        return collect(self.env, 10_000, seed=seed, labelled=True, size=self.size, contact_share=self.contact_share)
 
 
 @dataclass(frozen=True, kw_only=True)

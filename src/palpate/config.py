@@ -38,6 +38,8 @@ class ObjectiveConfig:
     """Quantile of the distances of unrelated scenes under which all distances count as equal; 0: no floor."""
     temperature: float = 0.1
     """Divides d_W in the contrastive loss."""
+    agent_temperature: float = 0.1
+    """Divides the agents' squared distance there; 1 in the paper."""
     contrast_dim: int = 8
     """Dimension of W."""
     contrast_gradient: bool = False
@@ -63,7 +65,8 @@ class ObjectiveConfig:
             self.split_window == 0 or self.split_window >= 64, "split_window", self.split_window, "0, or 64 or more"
         )
         _demand(0 <= self.split_floor < 0.5, "split_floor", self.split_floor, "0 to 0.5")
-        _demand(self.temperature > 0, "temperature", self.temperature, "more than 0")
+        for name in ("temperature", "agent_temperature"):
+            _demand(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
         _demand(self.contrast_dim >= 2, "contrast_dim", self.contrast_dim, "2 or more")
         _demand(0 <= self.attraction_floor < 1, "attraction_floor", self.attraction_floor, "0 to 1")
         start = self.attraction_floor_from
@@ -84,6 +87,7 @@ class ObjectiveConfig:
             split_on="d",
             split_window=0,
             split_floor=0.0,
+            agent_temperature=1.0,
             contrast_gradient=True,
             attraction_floor=0.0,
         )

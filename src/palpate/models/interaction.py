@@ -4,6 +4,7 @@ Inside, lengths are in units of the actions' root mean square; `encode` gives th
 Legend: b batch, n ambient dimension, m dimension of W.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -92,6 +93,7 @@ class Interaction(Model):
         touched = self.split(distance)  # [b]
 
         z_other = z_int_next if objective.contrast_gradient else z_int_next.detach()
+        z_other = z_other * math.sqrt(objective.temperature / objective.agent_temperature)
         # Before the classes are apart the floor would hold on to wrong pairs.
         apart = (progress >= objective.attraction_floor_from) & (self.split.valley >= SEPARABLE)
         floor = torch.where(apart, objective.attraction_floor, 0.0)
