@@ -57,6 +57,8 @@ ABLATION = {
     "contrast-gradient": {"contrast_gradient": True},
     "segment-gradient": {"segment_gradient": True},
     "stay-weight-10": {"stay_weight": 10.0},
+    "no-stay-level": {"stay_level": 1e6},
+    "agent-temperature-1": {"agent_temperature": 1.0},
     "shared-network": {"shared_network": True},
 }
 EXPERIMENTS |= {f"ablation-{name}": Experiment(fit={"switches": switch}) for name, switch in ABLATION.items()}
