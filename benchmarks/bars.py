@@ -11,22 +11,27 @@ import platform
 import subprocess
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import tyro
+from torch import Tensor
 from tyro.conf import Positional
 
 from palpate.api import evaluate, fit
-from palpate.config import TrainingConfig
+from palpate.config import Encoder, TrainingConfig
 from palpate.data.collect import collect
+from palpate.data.labelled import Labelled, Truth
+from palpate.data.transitions import Transitions
 from palpate.envs.registration import world
 from palpate.training import training_device
 
 VANILLA, BACKGROUND, ANISOTROPIC = (f"palpate/Sprites{kind}-v0" for kind in ("", "Background", "Anisotropic"))
 TEST_TRIPLES, REFERENCE_TRIPLES = 5000, 1000
+SHARES = (0.03, 0.1, 0.5, 0.9)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Experiment:
     fit: dict[str, Any] = field(default_factory=dict)
     world: dict[str, Any] = field(default_factory=dict)
     triples: int | None = None  # a fixed set of so many, instead of a stream
+    vectors: bool = False  # 64 numbers, a random mixture of the state, instead of pictures
+    training: dict[str, Any] = field(default_factory=dict)  # fields of TrainingConfig that belong to the experiment
 
 
 EXPERIMENTS = {
@@ -46,19 +53,29 @@ EXPERIMENTS = {
     "paper": Experiment(fit={"objective": "paper"}),
     "paper-gaussian": Experiment(fit={"objective": "paper-gaussian"}),
     "fixed-10000": Experiment(triples=10_000),
-    **{f"share-{share}": Experiment(world={"contact_share": share}) for share in (0.03, 0.1, 0.9)},
+    **{f"share-{share}": Experiment(world={"contact_share": share}) for share in SHARES},
+    **{
+        f"vectors-share-{share}": Experiment(
+            world={"contact_share": share},
+            triples=20_000,
+            vectors=True,
+            training={"steps": 4000, "batch_size": 256},
+        )
+        for share in SHARES
+    },
 }
 # One switch at a time, away from the default objective.
 ABLATION = {
     "split-on-d": {"split_on": "d"},
     "split-of-one-batch": {"split_window": 0},
     "no-split-floor": {"split_floor": 0.0},
-    "no-attraction-floor": {"attraction_floor": 0.0},
+    "no-contrast-floor": {"contrast_floor": 0.0},
     "contrast-gradient": {"contrast_gradient": True},
     "segment-gradient": {"segment_gradient": True},
     "stay-weight-10": {"stay_weight": 10.0},
     "no-stay-level": {"stay_level": 1e6},
     "agent-temperature-1": {"agent_temperature": 1.0},
+    "agent-temperature-0.1": {"agent_temperature": 0.1},
     "shared-network": {"shared_network": True},
 }
 EXPERIMENTS |= {f"ablation-{name}": Experiment(fit={"switches": switch}) for name, switch in ABLATION.items()}
@@ -71,7 +88,7 @@ class Arguments:
     out: Path
     seeds: int = 3
     size: int = 100
-    encoder: str = "auto"
+    encoder: Encoder = "auto"
     training: tyro.conf.OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
 
 
@@ -89,19 +106,20 @@ def main(arguments: Arguments) -> None:
 
 def run(name: str, experiment: Experiment, seed: int, arguments: Arguments) -> dict[str, Any]:
     options = {"size": arguments.size, **experiment.world}
-    config = TrainingConfig(**{**asdict(arguments.training), "seed": seed})
+    config = TrainingConfig(**{**asdict(arguments.training), **experiment.training, "seed": seed})
     device = training_device(config)
+    gather: Callable[..., Labelled] = mixtures if experiment.vectors else pictures
     if experiment.triples is None:
         data: Any = world(experiment.env, device=device, **options)
     else:
-        data = collect(experiment.env, experiment.triples, seed=seed, **options)
+        data = gather(experiment.env, experiment.triples, seed=seed, **options).transitions
     marks: list[tuple[int, float]] = []
     began = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = fit(
             data,
-            encoder=arguments.encoder,
+            encoder="auto" if experiment.vectors else arguments.encoder,
             training=config,
             progress=False,
             watch=lambda step, readings: marks.append((step, time.monotonic())),
@@ -110,7 +128,7 @@ def run(name: str, experiment: Experiment, seed: int, arguments: Arguments) -> d
     seconds = time.monotonic() - began
     # The test world is the one with half contacts, whatever the share in training.
     test, reference = (
-        collect(experiment.env, count, seed=10**6 + i, labelled=True, size=arguments.size)
+        gather(experiment.env, count, seed=10**6 + i, size=arguments.size)
         for i, count in enumerate((TEST_TRIPLES, REFERENCE_TRIPLES))
     )
     (step_a, time_a), (step_b, time_b) = marks[len(marks) // 3], marks[-1]
@@ -130,10 +148,33 @@ def run(name: str, experiment: Experiment, seed: int, arguments: Arguments) -> d
         "encoder": model.config.encoder,
         "training": asdict(config),
         "triples": experiment.triples,
+        "vectors": experiment.vectors,
         "hardware": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
         "torch": torch.__version__,
         "commit": _commit(),
     }
+
+
+def pictures(env: str, num: int, *, seed: int, **options: Any) -> Labelled:
+    return collect(env, num, seed=seed, labelled=True, **options)
+
+
+def mixtures(env: str, num: int, *, seed: int, **options: Any) -> Labelled:
+    """Triples whose observations are the state through two random layers: always the same ones, whatever the seed."""
+    made = world(env, **options)
+    states = made.sample(num, torch.Generator().manual_seed(seed))
+    layers = torch.Generator().manual_seed(0)
+    inner, outer = torch.randn(4, 128, generator=layers), torch.randn(128, 64, generator=layers) / 128**0.5
+
+    def observe(agent: Tensor, thing: Tensor) -> Tensor:
+        return torch.tanh(torch.tanh(4 * (torch.cat((agent, thing), 1) - 0.5) @ inner) @ outer)
+
+    triples = Transitions(
+        observation=observe(states.agent, states.object).numpy(),
+        action=states.displacement.numpy(),
+        next_observation=observe(states.agent_next, states.object_next).numpy(),
+    )
+    return Labelled(triples, Truth(states.agent, states.object, contact=states.contact))
 
 
 def _commit() -> str:

@@ -32,8 +32,8 @@ class TestObjective:
             ("split_floor", -0.01, "0 to 0.5"),
             ("temperature", 0.0, "more than 0"),
             ("contrast_dim", 1, "2 or more"),
-            ("attraction_floor", 1.0, "0 to 1"),
-            ("attraction_floor", -0.1, "0 to 1"),
+            ("contrast_floor", 1.0, "0 to 1"),
+            ("contrast_floor", -0.1, "0 to 1"),
             ("radius", 0.0, "more than 0"),
             ("radius", -1.0, "more than 0"),
         ],
@@ -52,8 +52,8 @@ class TestObjective:
             ("split_floor", 0.0),
             ("split_floor", 0.49),
             ("contrast_dim", 2),
-            ("attraction_floor", 0.0),
-            ("attraction_floor", 0.99),
+            ("contrast_floor", 0.0),
+            ("contrast_floor", 0.99),
             ("radius", None),
             ("radius", 1e-6),
         ],
@@ -68,7 +68,7 @@ class TestObjective:
             ObjectiveConfig("likelihood")  # type: ignore[misc]
 
     @pytest.mark.parametrize("value", [math.nan])
-    @pytest.mark.parametrize("field", ["stay_weight", "split_floor", "temperature", "attraction_floor", "radius"])
+    @pytest.mark.parametrize("field", ["stay_weight", "split_floor", "temperature", "contrast_floor", "radius"])
     def test_refuses_what_is_no_number(self, field: str, value: float) -> None:
         with pytest.raises(ValueError, match=f"{field} is nan"):
             ObjectiveConfig(**{field: value})
@@ -85,7 +85,7 @@ class TestNamed:
         assert (paper.split_on, paper.split_window, paper.split_floor) == ("d", 0, 0.0)
         assert paper.stay_weight == 1.0
         assert paper.contrast_gradient
-        assert paper.attraction_floor == 0.0
+        assert paper.contrast_floor == 0.0
         assert not paper.segment_gradient
         assert not paper.shared_network
 

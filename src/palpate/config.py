@@ -38,16 +38,14 @@ class ObjectiveConfig:
     """Quantile of the distances of unrelated scenes under which all distances count as equal; 0: no floor."""
     temperature: float = 0.1
     """Divides d_W in the contrastive loss."""
-    agent_temperature: float = 0.1
+    agent_temperature: float = 0.03
     """Divides the agents' squared distance there; 1 in the paper."""
     contrast_dim: int = 8
     """Dimension of W."""
     contrast_gradient: bool = False
     """Let the contrastive loss move the agent's representation too, as in the paper."""
-    attraction_floor: float = 0.05
-    """Above 0, pairs that lie far apart in W are no longer pulled together."""
-    attraction_floor_from: float = 0.3
-    """Share of the run after which `attraction_floor` applies."""
+    contrast_floor: float = 0.001
+    """Added to exp(-d_W / tau) in the contrastive loss, so that touched pairs, far apart in W, no longer bend it."""
     segment_gradient: bool = False
     """Let the object's losses move the agent's representation; it then collapses."""
     shared_network: bool = False
@@ -68,9 +66,7 @@ class ObjectiveConfig:
         for name in ("temperature", "agent_temperature"):
             _demand(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
         _demand(self.contrast_dim >= 2, "contrast_dim", self.contrast_dim, "2 or more")
-        _demand(0 <= self.attraction_floor < 1, "attraction_floor", self.attraction_floor, "0 to 1")
-        start = self.attraction_floor_from
-        _demand(0 <= start <= 1, "attraction_floor_from", start, "0 to 1")
+        _demand(0 <= self.contrast_floor < 1, "contrast_floor", self.contrast_floor, "0 to 1")
         _demand(self.radius is None or self.radius > 0, "radius", self.radius, "more than 0")
         if self.external != "likelihood" and (self.body != "round" or self.radius is not None):
             raise ValueError(
@@ -89,7 +85,7 @@ class ObjectiveConfig:
             split_floor=0.0,
             agent_temperature=1.0,
             contrast_gradient=True,
-            attraction_floor=0.0,
+            contrast_floor=0.0,
         )
         presets = {
             "contact": ObjectiveConfig(),

@@ -25,21 +25,21 @@ def batch(b: int, m: int = 4, n: int = 2, seed: int = 0) -> tuple[Tensor, Tensor
     return w, w_next, 0.3 * randn(b, n, seed=seed + 2)
 
 
-def slow_infonce(
-    w: Tensor, w_next: Tensor, z_int_next: Tensor, *, temperature: float, attraction_floor: float = 0.0
-) -> Tensor:
-    """d(w, w') / tau + log of the mean over every *other* o'' of exp(-(d(w', w'') + d(z', z'')) / tau)."""
+def slow_infonce(w: Tensor, w_next: Tensor, z_int_next: Tensor, *, temperature: float, floor: float = 0.0) -> Tensor:
+    """d(w, w') / tau + log of the mean over every *other* o'' of exp(-(d(w', w'') + d(z', z'')) / tau); with a floor,
+    each exp(-d(w, .) / tau) is raised by it."""
+
+    def similarity(x: Tensor, y: Tensor) -> Tensor:
+        return torch.exp(-((x - y) ** 2).sum() / temperature) + floor
+
     losses = []
     for i in range(len(w)):
-        attraction = ((w[i] - w_next[i]) ** 2).sum() / temperature
-        if attraction_floor:
-            attraction = -(torch.exp(-attraction) + attraction_floor).log()
         terms = []
         for j in range(len(w)):
             if j != i:
-                apart = ((w_next[i] - w_next[j]) ** 2).sum() + ((z_int_next[i] - z_int_next[j]) ** 2).sum()
-                terms.append(torch.exp(-apart / temperature))
-        losses.append(attraction + torch.stack(terms).mean().log())
+                agents = torch.exp(-((z_int_next[i] - z_int_next[j]) ** 2).sum() / temperature)
+                terms.append(similarity(w_next[i], w_next[j]) * agents)
+        losses.append(torch.stack(terms).mean().log() - similarity(w[i], w_next[i]).log())
     return torch.stack(losses)
 
 
@@ -62,19 +62,17 @@ def test_two_samples_by_hand() -> None:
 )
 def test_agrees_with_the_double_loop(seed: int, b: int, temperature: float, floor: float) -> None:
     inputs = batch(b, seed=seed)
-    fast = infonce(*inputs, temperature=temperature, attraction_floor=floor)
-    slow = slow_infonce(*inputs, temperature=temperature, attraction_floor=floor)
+    fast = infonce(*inputs, temperature=temperature, floor=floor)
+    slow = slow_infonce(*inputs, temperature=temperature, floor=floor)
     assert fast.shape == (b,)
     torch.testing.assert_close(fast.double(), slow, atol=1e-4, rtol=1e-4)
-    as_tensor = infonce(*inputs, temperature=temperature, attraction_floor=torch.tensor(floor))
-    torch.testing.assert_close(as_tensor.double(), slow, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.05])
 def test_gradient_agrees_with_that_of_the_double_loop(floor: float) -> None:
     inputs = [x.requires_grad_() for x in batch(5)]
-    fast = torch.autograd.grad(infonce(*inputs, temperature=0.3, attraction_floor=floor).sum(), inputs)
-    slow = torch.autograd.grad(slow_infonce(*inputs, temperature=0.3, attraction_floor=floor).sum(), inputs)
+    fast = torch.autograd.grad(infonce(*inputs, temperature=0.3, floor=floor).sum(), inputs)
+    slow = torch.autograd.grad(slow_infonce(*inputs, temperature=0.3, floor=floor).sum(), inputs)
     for quickly, slowly in zip(fast, slow, strict=True):
         assert slowly.abs().max() > 0.1
         torch.testing.assert_close(quickly, slowly, atol=1e-4, rtol=1e-4)
@@ -84,7 +82,7 @@ def test_gradient_agrees_with_that_of_the_double_loop(floor: float) -> None:
 def test_gradcheck_as_far_as_float32_inside_allows(floor: float) -> None:
     inputs = [x.requires_grad_() for x in batch(4)]
     assert gradcheck(
-        lambda *x: infonce(*x, temperature=1.0, attraction_floor=floor).double(), inputs, eps=2e-3, atol=2e-3, rtol=1e-2
+        lambda *x: infonce(*x, temperature=1.0, floor=floor).double(), inputs, eps=2e-3, atol=2e-3, rtol=1e-2
     )
 
 
@@ -121,7 +119,7 @@ def test_the_floor_goes_to_the_plain_term() -> None:
     inputs = batch(6)
     plain = infonce(*inputs, temperature=0.3)
     gaps = [
-        (infonce(*inputs, temperature=0.3, attraction_floor=floor) - plain).abs().max().item()
+        (infonce(*inputs, temperature=0.3, floor=floor) - plain).abs().max().item()
         for floor in (1e-1, 1e-3, 1e-5, 1e-9)
     ]
     assert gaps == sorted(gaps, reverse=True)
@@ -130,16 +128,33 @@ def test_the_floor_goes_to_the_plain_term() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.1, 0.03, 0.01])
-def test_a_floor_of_zero_given_as_a_tensor_is_the_plain_term(temperature: float) -> None:
-    """The floor is switched on during a run, so it is a tensor there; opposite w, at d_W = 4, must stay finite."""
+@pytest.mark.parametrize("floor", [0.0, 0.001])
+def test_opposite_scenes_stay_finite(temperature: float, floor: float) -> None:
+    """d_W = 4 at a low temperature: exp(-400) is 0 in float32."""
     w, w_next, z_int_next = batch(5)
     w_next[0] = -w[0]
     w.requires_grad_()
-    plain = infonce(w, w_next, z_int_next, temperature=temperature)
-    floored = infonce(w, w_next, z_int_next, temperature=temperature, attraction_floor=torch.tensor(0.0))
-    torch.testing.assert_close(floored, plain, atol=1e-4, rtol=1e-5)
-    expected = torch.autograd.grad(plain.sum(), w)[0]
-    torch.testing.assert_close(torch.autograd.grad(floored.sum(), w)[0], expected, atol=1e-3, rtol=1e-4)
+    w_next.requires_grad_()
+    loss = infonce(w, w_next, z_int_next, temperature=temperature, floor=floor)
+    assert loss.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss.sum(), (w, w_next)))
+
+
+def test_unrelated_pairs_cannot_lower_a_floored_loss_by_coming_together() -> None:
+    """What the floor is for: with a share of pairs unrelated, telling scenes apart beats bringing all pairs closer."""
+    b, temperature = 64, 0.1
+    scenes = normalize(randn(b, 8), dim=-1)
+    others = normalize(randn(b, 8, seed=1), dim=-1)
+    touched = torch.arange(b) < 0.9 * b  # there w' has nothing to do with w
+    common = normalize(randn(1, 8, seed=2), dim=-1)
+
+    def mean_loss(pull: float, floor: float) -> float:
+        w = normalize(scenes + pull * common, dim=-1)
+        w_next = torch.where(touched[:, None], normalize(others + pull * common, dim=-1), w)
+        return infonce(w, w_next, torch.zeros(b, 2), temperature=temperature, floor=floor).mean().item()
+
+    assert mean_loss(2.0, floor=0.0) < mean_loss(0.0, floor=0.0) - 1
+    assert mean_loss(2.0, floor=0.001) > mean_loss(0.0, floor=0.001)
 
 
 def test_the_floor_stops_the_pull_between_far_pairs_only() -> None:
@@ -147,7 +162,7 @@ def test_the_floor_stops_the_pull_between_far_pairs_only() -> None:
     w = torch.tensor([[0.99, 0.05], [-1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     pulls = []
     for floor in (0.0, 0.05):
-        loss = infonce(w, w_next, torch.zeros(3, 1), temperature=0.1, attraction_floor=floor)
+        loss = infonce(w, w_next, torch.zeros(3, 1), temperature=0.1, floor=floor)
         pulls.append(torch.autograd.grad(loss.sum(), w)[0].norm(dim=1))
     assert pulls[1][0] > 0.9 * pulls[0][0]  # a near pair is still pulled together
     assert pulls[1][1] < 1e-6 < pulls[0][1]  # a far one no longer

@@ -147,10 +147,29 @@ def accuracy(split: Split, share: float) -> float:
     return (split(d) == touched).double().mean().item()
 
 
-@pytest.mark.parametrize(("share", "bound"), [(0.03, 0.99), (0.1, 0.99), (0.5, 0.98), (0.9, 0.96)])
-def test_split_is_right_at_every_share_of_contacts(share: float, bound: float) -> None:
-    """The price of the floor shows at the frequent end: the threshold lies midway between floor and contacts."""
-    assert accuracy(fed(share), share) > bound
+@pytest.mark.parametrize("share", CONTACT_SHARES)
+def test_split_is_right_at_every_share_of_contacts(share: float) -> None:
+    """Otsu alone, midway between floor and contacts, would take one contact in thirty for none."""
+    assert accuracy(fed(share), share) > 0.995
+
+
+def test_the_threshold_lies_in_the_emptiest_place_once_there_is_a_valley() -> None:
+    """An uneven gap: contacts thin out towards the floor, and the best cut is close above it."""
+    split = Split(on="log", window=4096, floor=0.001)
+    unrelated = torch.linspace(-4, 0, 4096).exp()  # the floor lies at e^-4
+    contacts = -4 + 4 * torch.rand(2048, generator=generator()) ** 0.25  # ever denser from the floor on
+    split.update(torch.cat((torch.full((2048,), 1e-4), contacts.exp())), unrelated)
+    assert -4 < split.threshold.item() < -3.5 < otsu(split.scaled(split.distances)).item()
+    assert split.share.item() == pytest.approx(0.5, abs=0.02)
+
+
+def test_without_a_valley_the_threshold_is_otsus() -> None:
+    """Early in a run: one wide class, of which any emptiest place would be an accident."""
+    split = Split(on="log", window=4096, floor=0.001)
+    d = (torch.randn(4096, generator=generator()) - 4).exp()
+    split.update(d, d * 0 + d.min())
+    assert split.valley < 0.2
+    assert split.threshold.item() == otsu(d.log()).item()
 
 
 def test_without_the_floor_rare_contacts_are_lost() -> None:

@@ -21,7 +21,7 @@ from palpate.geometry import (
     segment_distance2,
     segment_mahalanobis2,
 )
-from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder
+from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder, side_by_side
 from palpate.objectives.contact import (
     contact_logit,
     contact_nll,
@@ -33,7 +33,7 @@ from palpate.objectives.contact import (
 )
 from palpate.objectives.contrastive import infonce, squared_distance
 from palpate.objectives.equivariance import equivariance
-from palpate.objectives.split import SEPARABLE, Split
+from palpate.objectives.split import Split
 
 # Softness of the body's border, in units: below, the likelihood would grow without bound around a few lucky triples;
 # above, an object far away would hardly be pulled in.
@@ -73,10 +73,10 @@ class Interaction(Model):
         """L = L_int + L_cont + L_ext (Eq. 7), term by term."""
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
-        outputs = self.phi_int(x), self.phi_ext(x), self.phi_cont(x)
+        z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
         # bf16 is for the encoders; distances and likelihoods stay in float32.
         with torch.autocast(x.device.type, enabled=False):
-            return self._objective(*outputs, batch.a / self.inputs.unit, t, progress)
+            return self._objective(z_int, ext, w, batch.a / self.inputs.unit, t, progress)
 
     def _objective(
         self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor, a: Tensor, t: Tensor, progress: Tensor
@@ -94,10 +94,7 @@ class Interaction(Model):
 
         z_other = z_int_next if objective.contrast_gradient else z_int_next.detach()
         z_other = z_other * math.sqrt(objective.temperature / objective.agent_temperature)
-        # Before the classes are apart the floor would hold on to wrong pairs.
-        apart = (progress >= objective.attraction_floor_from) & (self.split.valley >= SEPARABLE)
-        floor = torch.where(apart, objective.attraction_floor, 0.0)
-        contrast = infonce(w, w_next, z_other, temperature=objective.temperature, attraction_floor=floor)
+        contrast = infonce(w, w_next, z_other, temperature=objective.temperature, floor=objective.contrast_floor)
         # With the gradient a small body drowns L_int and the agent's frame collapses.
         path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
         terms = {

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two classes that can be told apart
 FEWEST = 256  # distances on which classes can be judged
+PLACES = 32  # between two classes, where the threshold may lie
 SMALLEST_SHARE = 0.005  # fewer than this are outliers, not a class
 
 
@@ -44,7 +45,8 @@ class Split(nn.Module):
 
     On the logarithm a floor helps: the distances of untouched triples shrink over orders of magnitude, and when
     contacts are rare 2-means would rather cut that wide class in two. Two unrelated scenes tell how close different
-    scenes ever come; distances below the `floor` quantile of those are all the same to us.
+    scenes ever come; distances below the `floor` quantile of those are all the same to us. Once the classes are apart
+    the threshold then moves from Otsu's to the emptiest place between them.
     """
 
     distances: Tensor
@@ -83,10 +85,12 @@ class Split(nn.Module):
             ordered = unrelated.sort().values  # NaN, the slots not filled yet, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
         scaled = self.scaled(distances.nan_to_num(1.0))
-        self.threshold.copy_(otsu(scaled, known))
-        touched = (scaled > self.threshold) & known
-        self.share.copy_(touched.sum() / known.sum())
-        self.valley.copy_(_valley(scaled, touched, known & ~touched, self.threshold))
+        cut = otsu(scaled, known)
+        valley, emptiest = _between(scaled, (scaled > cut) & known, (scaled <= cut) & known, cut)
+        self.valley.copy_(valley)
+        # Above a floor the untouched are one point and Otsu's middle lies among the contacts.
+        self.threshold.copy_(torch.where(valley >= SEPARABLE, emptiest, cut) if self.floor > 0 else cut)
+        self.share.copy_(((scaled > self.threshold) & known).sum() / known.sum())
 
     def scaled(self, distances: Tensor) -> Tensor:
         """Distances on the axis the split is made on."""
@@ -120,13 +124,20 @@ class Split(nn.Module):
         return self.scaled(self.distances[~self.distances.isnan()])
 
 
-def _valley(scaled: Tensor, touched: Tensor, untouched: Tensor, threshold: Tensor) -> Tensor:
-    """One minus the density around the threshold over that of the sparser class around its mean.
+def _between(scaled: Tensor, touched: Tensor, untouched: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
+    """How empty the valley at the cut is, and where between the two classes' means it is emptiest.
 
-    A single class, whatever its shape, is denser at its threshold than on at least one side, and scores 0 or less.
+    The first is one minus the density around the cut over that of the sparser class around its mean: a single class,
+    whatever its shape, is denser at its cut than on at least one side, and scores 0 or less.
     """
     low, high = ((scaled * side).sum() / side.sum().clamp(min=1) for side in (untouched, touched))
-    at = torch.stack((low, threshold, high))
-    near = ((scaled - at[:, None]).abs() <= (high - low) / 8) & (touched | untouched)
-    below, valley, above = near.sum(1).unbind()
-    return 1 - valley / torch.minimum(below, above).clamp(min=1)
+    known = touched | untouched
+
+    def near(at: Tensor, width: float) -> Tensor:
+        return (((scaled - at[:, None]).abs() <= (high - low) * width) & known).sum(1)
+
+    below, at_cut, above = near(torch.stack((low, cut, high)), 1 / 8).unbind()
+    places = low + (high - low) * torch.arange(1, PLACES, device=scaled.device) / PLACES
+    emptiest = places.gather(0, near(places, 2 / PLACES).argmin(0, keepdim=True))[0]
+    valley = 1 - at_cut / torch.minimum(below, above).clamp(min=1)
+    return torch.where(touched.any() & untouched.any(), valley, 0.0), emptiest
