@@ -199,6 +199,28 @@ class TestLoss:
             assert all(term.isfinite() for term in terms.values())
 
 
+def test_what_is_compiled_serves_batches_of_training_only(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held-out rows and users' observations come in any number; each would be compiled anew."""
+    calls: list[Any] = []
+
+    def note(function: Any, *, dynamic: bool) -> Any:
+        assert not dynamic
+        return lambda *inputs: (calls.append(len(inputs[0])), function(*inputs))[1]
+
+    monkeypatch.setattr(torch, "compile", note)
+    plain, model = make(case.config), make(case.config)
+    model.compile_step()
+    given = rows(case.config)
+    torch.testing.assert_close(losses(model.train(), given), losses(plain.train(), given))
+    assert calls
+    assert set(calls) == {2 * ROWS}
+    calls.clear()
+    model.eval()
+    model.encode(triples(given).o[:3])
+    losses(model, given)
+    assert not calls
+
+
 class TestEncode:
     def test_shapes_and_dtypes(self, case: Case) -> None:
         config = case.config

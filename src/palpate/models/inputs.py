@@ -1,7 +1,7 @@
 """What every model shares: its face to the loop and to users, how observations enter, and how encoders are made."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -111,13 +111,18 @@ class Branch(nn.Module):
         super().__init__()
         width: int = encoder.width  # type: ignore[assignment]
         self.encoder = encoder
+        self.fused: Callable[[Tensor], Tensor] | None = None
         self.scale = min(1.0, 128 / width)
         self.head = nn.Linear(width, out)
         nn.init.normal_(self.head.weight, std=0.1)
         nn.init.zeros_(self.head.bias)
 
+    def fuse(self) -> None:
+        """Compile the encoder for training, where batches have one size; elsewhere any size may come."""
+        self.fused = torch.compile(self.encoder.forward, dynamic=False)
+
     def forward(self, x: Tensor) -> Tensor:
-        features = self.encoder(x)
+        features = self.fused(x) if self.fused is not None and self.training else self.encoder(x)
         with torch.autocast(x.device.type, enabled=False):
             return self.head(features.float() * self.scale)
 
@@ -131,13 +136,14 @@ def side_by_side(branches: Sequence[Branch], x: Tensor) -> list[Tensor]:
     if not x.is_cuda or shared:  # a shared encoder keeps one running average, which two streams would race for
         return [branch(x) for branch in branches]
     main = torch.cuda.current_stream(x.device)
+    streams = [main, *_streams(x.device, len(branches) - 1)]
     outputs = []
-    for branch, stream in zip(branches, [main, *_streams(x.device, len(branches) - 1)], strict=True):
+    for branch, stream in zip(branches, streams, strict=True):
         stream.wait_stream(main)
         x.record_stream(stream)
         with torch.cuda.stream(stream):
             outputs.append(branch(x))
-    for output, stream in zip(outputs, [main, *_streams(x.device, len(branches) - 1)], strict=True):
+    for output, stream in zip(outputs, streams, strict=True):
         main.wait_stream(stream)
         output.record_stream(main)
     return outputs

@@ -5,6 +5,7 @@ Legend: b batch, n ambient dimension, m dimension of W.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -51,6 +52,7 @@ class Interaction(Model):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.fused: Callable[..., Loss] | None = None
         objective, n = config.objective, config.n
         self.inputs = Inputs(config.observation_shape)
         self.phi_int = Branch(make_encoder(config), n)
@@ -76,7 +78,8 @@ class Interaction(Model):
         z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
         # bf16 is for the encoders; distances and likelihoods stay in float32.
         with torch.autocast(x.device.type, enabled=False):
-            return self._objective(z_int, ext, w, batch.a / self.inputs.unit, t, progress)
+            objective = self.fused if self.fused is not None and self.training else self._objective
+            return objective(z_int, ext, w, batch.a / self.inputs.unit, t, progress)
 
     def _objective(
         self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor, a: Tensor, t: Tensor, progress: Tensor
@@ -189,9 +192,9 @@ class Interaction(Model):
 
     def compile_step(self) -> None:
         """Fuse the kernels of the encoders and of the losses."""
-        for encoder in {branch.encoder for branch in (self.phi_int, self.phi_ext, self.phi_cont)}:
-            encoder.compile()
-        self._objective = torch.compile(self._objective)  # type: ignore[method-assign]
+        for branch in (self.phi_int, self.phi_ext, self.phi_cont):
+            branch.fuse()
+        self.fused = torch.compile(self._objective, dynamic=False)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         body = [p for p in (self.log_radius, self.softness) if p.requires_grad]

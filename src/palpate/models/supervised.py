@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from palpate.config import ModelConfig
 from palpate.data.labelled import LabelledBatch
 from palpate.geometry import axis_angle, double_angle
-from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder
+from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder, side_by_side
 
 
 class Supervised(Model):
@@ -32,11 +32,11 @@ class Supervised(Model):
         if labelled.agent_next is None or labelled.object_next is None:
             raise ValueError("the supervised model learns from o and o'; the truth lacks agent_next or object_next")
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
-        ext = self.phi_ext(x)
+        z_int, ext = side_by_side((self.phi_int, self.phi_ext), x)
         agent = torch.cat((labelled.agent, labelled.agent_next)) / unit
         position = torch.cat((labelled.object, labelled.object_next)) / unit
         terms = {
-            "agent": (self.phi_int(x) - agent).square().sum(-1).mean(),
+            "agent": (z_int - agent).square().sum(-1).mean(),
             "object": (ext[:, :n] - position).square().sum(-1).mean(),
         }
         if self._turns:
@@ -58,7 +58,7 @@ class Supervised(Model):
 
     def compile_step(self) -> None:
         for branch in (self.phi_int, self.phi_ext):
-            branch.encoder.compile()
+            branch.fuse()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [{"params": list(self.parameters())}]
