@@ -1,7 +1,10 @@
 """Every verb as a stranger runs it: what it prints, what it leaves, how it ends."""
 
+import importlib
 import json
 import os
+import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -13,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from palpate import cli
+from palpate.data.parts import Stopped
+from palpate.data.workers import WorkerError
 from palpate.experiments import bench
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
@@ -51,8 +56,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("log") / "log.h5"
     done = palpate("collect", "palpate/Sprites-v0", "--num", 100, "--size", 20, "--out", path)
     assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
-    assert "100 triples" in done.stdout
-    assert "MB" in done.stdout
+    assert re.search(r"100 triples from .*: \d\.\d MB, \d+\.\d s, [\d,]+ triples/s$", done.stdout.strip())
     return path
 
 
@@ -321,3 +325,146 @@ class TestInterrupt:
 
         monkeypatch.setattr(cli.Demo, "__call__", stop)
         assert run("demo") == (130, "", "")
+
+
+# A world of rows in place of Soccer, which needs a renderer; workers find it by its name.
+BALLS = Path(__file__).parent / "data"
+BALL_COMMAND = [sys.executable, "-c", "import ball_world; ball_world.install(); from palpate.cli import main; main()"]
+BALL_ENVIRONMENT = ENVIRONMENT | {"PYTHONPATH": str(BALLS)}
+
+
+@pytest.fixture
+def soccer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same world in this process."""
+    monkeypatch.syspath_prepend(BALLS)
+    monkeypatch.setattr("palpate.envs.registration.world", importlib.import_module("ball_world").world)
+
+
+def rows_in(folder: Path) -> int:
+    import palpate as package
+
+    total = 0
+    for part in folder.glob("[!.]*.h5"):
+        with package.Transitions.open(part) as triples:
+            total += len(triples)
+    return total
+
+
+def children(process: "subprocess.Popen[str]") -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class TestCollect:
+    NUM = 2000
+    ARGUMENTS = ("collect", "palpate/Soccer-v0", "--num", NUM, "--workers", 2, "--out")
+
+    def begin(self, out: Path, *more: str) -> "subprocess.Popen[str]":
+        """A collection under way, with more rows than there were."""
+        folder = Path(f"{out}.parts")
+        before = rows_in(folder)
+        command = [*BALL_COMMAND, *map(str, self.ARGUMENTS), str(out), *more]
+        environment = BALL_ENVIRONMENT | {"BALL_PAUSE": "0.002"}  # seconds a row
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        )
+        eventually(lambda: process.poll() is not None or rows_in(folder) > before)
+        assert process.poll() is None
+        return process
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for workers in /proc")
+    def test_killed_then_interrupted_then_finished(self, run: Run, soccer: None, tmp_path: Path) -> None:
+        out = tmp_path / "log.h5"
+        process = self.begin(out)
+        workers = children(process)
+        assert len(workers) >= 2
+        process.kill()
+        process.communicate()
+        eventually(lambda: not any(map(alive, workers)), 20)  # nobody works for a parent that is gone
+        killed = rows_in(tmp_path / "log.h5.parts")
+        assert 0 < killed < self.NUM
+        assert not out.exists()
+
+        process = self.begin(out, "--resume")
+        workers = children(process)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it: to the workers too
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert not any(map(alive, workers))
+        assert "Traceback" not in err
+        kept = rows_in(tmp_path / "log.h5.parts")
+        assert killed < kept < self.NUM
+        says, again = err.splitlines()[-2:]
+        assert says == f"palpate: stopped; {kept} of {self.NUM} triples are kept in {out}.parts. To go on:"
+        verb, *arguments = shlex.split(again)
+        assert verb == "palpate"
+
+        code, said, err = run(*arguments, "--workers", 1)
+        assert code == 0, err
+        assert "2,000 triples" in said
+        assert "dropped: 200 grazing" in said
+        assert (
+            run("collect", "palpate/Soccer-v0", "--num", self.NUM, "--workers", 1, "--out", tmp_path / "x.h5")[0] == 0
+        )
+        assert out.read_bytes() == (tmp_path / "x.h5").read_bytes()
+        assert sorted(os.listdir(tmp_path)) == ["log.h5", "x.h5"]
+
+    def test_full_disk(self, run: Run, tmp_path: Path) -> None:
+        """As a process of its own: it must not crash at its end, as it would if HDF5 saw the failure."""
+        out = tmp_path / "log.h5"
+        arguments = ["collect", "palpate/SpritesBackground-v0", "--num", 400, "--size", 50, "--out", out]
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+        command = [*COMMAND, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, preexec_fn=limit)
+        says = refused((done.returncode, done.stdout, done.stderr), "File too large", "400 of 400 triples are kept in")
+        assert says.endswith("go on with resume=True (--resume)")
+        assert rows_in(tmp_path / "log.h5.parts") == 400
+        assert run(*arguments, "--resume")[0] == 0
+        assert run(*arguments[:-1], tmp_path / "straight.h5")[0] == 0
+        assert out.read_bytes() == (tmp_path / "straight.h5").read_bytes()
+
+    def test_bad_input(self, run: Run, soccer: None, tmp_path: Path) -> None:
+        arguments = [*self.ARGUMENTS, tmp_path / "log.h5"]
+        refused(run(*arguments, "--contact-share", 1.5), "contact_share is 1.5; give a share from 0 to 1")
+        refused(run(*arguments[:4], "--workers", 0, "--out", tmp_path / "log.h5"), "workers is 0; allowed is 1 or more")
+        refused(run(*arguments, "--resume"), "there is nothing to resume: no folder", "--resume")
+        refused(run(*arguments, "--resume", "--force"), "give one of them")
+        assert not os.listdir(tmp_path)
+
+    def test_a_worker_that_fails(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ours, not the user's: its traceback, then what it means."""
+
+        def fail(self: cli.Collect) -> None:
+            error = WorkerError("a worker failed: ArithmeticError: lost", "Traceback of the worker\n")
+            error.add_note("3 of 9 triples are kept")
+            raise error
+
+        monkeypatch.setattr(cli.Collect, "__call__", fail)
+        code, _, err = run("collect", "palpate/Soccer-v0", "--out", "x.h5")
+        assert (code, err) == (
+            1, "Traceback of the worker\npalpate: a worker failed: ArithmeticError: lost; 3 of 9 triples are kept\n"
+        )  # fmt: skip
+
+    def test_stopped_where_it_cannot_go_on(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        def stop(self: cli.Collect) -> None:
+            raise Stopped("stopped; finish with --num 3", can_go_on=False)
+
+        monkeypatch.setattr(cli.Collect, "__call__", stop)
+        assert run("collect", "Walk-v0", "--out", "x.h5") == (130, "", "palpate: stopped; finish with --num 3\n")

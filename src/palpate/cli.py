@@ -45,44 +45,75 @@ class Demo:
 
 @dataclass(frozen=True, kw_only=True)
 class Collect:
-    """Write triples of a world to an HDF5 file, with the true states in a group of their own."""
+    """Write triples of a world to an HDF5 file, with the true states in a group of their own.
+
+    Until it is complete, what there is lies in OUT.parts, as small files of triples that can be read: Ctrl-C, a full
+    disk or a crash lose nothing, and --resume goes on, to the same rows as without the interruption. A Gymnasium
+    environment other than ours is stepped by one process and cannot go on in the middle; --resume with a smaller --num
+    finishes it with what is there. The two Soccer ids give the same triples for a seed, seen by other cameras.
+    """
 
     env: Positional[str]
-    """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, or any Gymnasium id whose
-    actions are displacements."""
+    """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/Soccer-v0,
+    palpate/SoccerFirstPerson-v0, or any Gymnasium id whose actions are displacements."""
     num: int = 10_000
     """How many triples."""
     out: Path
     """The file."""
     seed: int = 0
     size: int | None = None
-    """Pixels on a side (Sprites)."""
+    """Pixels on a side (Sprites, Soccer)."""
     contact_share: float | None = None
-    """Wanted share of contacts (Sprites); as the world has it when left out."""
+    """Wanted share of contacts (Sprites, Soccer); as the world has it when left out."""
     natural: bool = False
-    """Take contacts as random motion gives them (Sprites)."""
+    """Take contacts as random motion gives them (Sprites, Soccer)."""
+    workers: int | None = None
+    """Processes that make triples (Soccer); as many as there are cores for us when left out. The triples are the same
+    with any number."""
+    resume: bool = False
+    """Continue a collection that was stopped; the settings must be the same, --num may be larger or smaller."""
     force: bool = False
-    """Overwrite the file."""
+    """Overwrite the file, and the parts of a collection that was stopped."""
 
     def __call__(self) -> None:
+        import time
+
+        from palpate.data.blocks import dropped
         from palpate.data.collect import collect
+        from palpate.data.workers import available_cores
         from palpate.progress import bar
 
+        if self.resume and self.force:
+            raise ValueError("--resume goes on with what is there and --force begins anew; give one of them")
         options: dict[str, Any] = {} if self.size is None else {"size": self.size}
         if self.contact_share is not None or self.natural:
             options["contact_share"] = None if self.natural else self.contact_share
+        start, before = time.monotonic(), None
+
+        def rate(done: int) -> float:
+            """Triples per second of this process; those there before do not count."""
+            nonlocal before
+            before = done if before is None else before
+            return (done - before) / max(time.monotonic() - start, 1e-3)
+
         with bar("collecting", self.num) as advance:
             triples = collect(
                 self.env,
                 self.num,
                 seed=self.seed,
                 out=self.out,
+                workers=available_cores() if self.workers is None else self.workers,
+                resume=self.resume,
                 overwrite=self.force,
-                progress=lambda done, total: advance(done),
+                progress=lambda done, total: advance(done, f"{rate(done):,.0f}/s"),
                 **options,
             )
+        seconds, megabytes = time.monotonic() - start, self.out.stat().st_size / 1e6
         with triples:
-            print(f"{triples!r}: {self.out.stat().st_size / 1e6:.1f} MB")
+            print(f"{triples!r}: {megabytes:.1f} MB, {seconds:.1f} s, {rate(len(triples)):,.0f} triples/s")
+            lost = dropped(triples.attributes)
+        if lost:
+            print(f"dropped: {', '.join(f'{count} {reason}' for reason, count in lost.items())}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +264,7 @@ def main() -> None:
     except (ValueError, OSError) as error:
         if os.environ.get("PALPATE_TRACEBACK"):
             raise
-        print(f"palpate: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"palpate: {_one_line(error)}", file=sys.stderr)
         sys.exit(2)
     except Exception as error:
         _explain(error, arguments)
@@ -241,9 +272,17 @@ def main() -> None:
 
 def _explain(error: Exception, arguments: list[str]) -> None:
     """Ends that are neither done nor a bug; whatever else it is goes on as it came."""
+    from palpate.data.parts import Stopped
+    from palpate.data.workers import WorkerError
     from palpate.training import Interrupted, NonFiniteLoss
 
-    if isinstance(error, Interrupted):
+    if isinstance(error, Stopped) and not error.can_go_on:
+        print(f"palpate: {error}", file=sys.stderr)
+        sys.exit(130)
+    if isinstance(error, WorkerError):
+        print(f"{error.trace}palpate: {_one_line(error)}", file=sys.stderr)
+        sys.exit(1)
+    if isinstance(error, Interrupted | Stopped):
         again = shlex.join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), "--resume"])
         print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
         sys.exit(130)
@@ -251,6 +290,10 @@ def _explain(error: Exception, arguments: list[str]) -> None:
         print(f"palpate: {error}", file=sys.stderr)
         sys.exit(2)
     raise error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join("; ".join([str(error), *getattr(error, "__notes__", ())]).split())
 
 
 def _switches(pairs: tuple[str, ...]) -> dict[str, Any]:

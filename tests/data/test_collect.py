@@ -1,9 +1,14 @@
+import errno
+import io
+import math
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import ball_world
 import gymnasium
 import h5py
 import numpy as np
@@ -12,9 +17,13 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from torch import Tensor
 
-from palpate.data.collect import collect
+from palpate.data import disk
+from palpate.data.blocks import BLOCK_ROWS, Packed, Span, make, pack
+from palpate.data.collect import Progress, collect
 from palpate.data.labelled import Labelled
+from palpate.data.parts import Stopped
 from palpate.data.transitions import Transitions
+from palpate.data.workers import Recipe, WorkerError
 
 WORLD = "palpate/SpritesFake-v0"
 
@@ -102,14 +111,24 @@ def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
     return fake
 
 
+def interrupt_at(rows: int) -> Progress:
+    """Ctrl-C once so many rows are done."""
+
+    def progress(done: int, total: int) -> None:
+        if done >= rows:
+            raise KeyboardInterrupt
+
+    return progress
+
+
 class TestWorld:
     def test_generates_in_batches(self, world: FakeWorld) -> None:
         seen: list[tuple[int, int]] = []
-        data = collect(WORLD, 1100, seed=3, contact_share=None, progress=lambda *at: seen.append(at))
+        data = collect(WORLD, 300, seed=3, contact_share=None, progress=lambda *at: seen.append(at))
         assert isinstance(data, Transitions)
-        assert len(data) == 1100
-        assert world.counts == [512, 512, 76]
-        assert seen == [(512, 1100), (1024, 1100), (1100, 1100)]
+        assert len(data) == 300
+        assert world.counts == [BLOCK_ROWS] * 3  # whole blocks, of which the last is cut
+        assert seen == [(0, 300), (128, 300), (256, 300), (300, 300)]
         assert world.made == {"contact_share": None}
         assert data.attributes == {"environment": WORLD, "seed": 3, "contact_share": "None"}
 
@@ -162,18 +181,24 @@ class TestWorld:
         assert not world.counts  # before any work
         collect(WORLD, 5, out=tmp_path / "log.h5", overwrite=True).close()
 
-    def test_interrupted(self, world: FakeWorld, tmp_path: Path) -> None:
-        def interrupt(done: int, total: int) -> None:
-            raise KeyboardInterrupt
+    @pytest.mark.parametrize(("option", "value"), [("workers", 0), ("seed", -1)])
+    def test_numbers(self, world: FakeWorld, option: str, value: int) -> None:
+        with pytest.raises(ValueError, match=f"{option} is {value}; allowed is . or more"):
+            collect(WORLD, 3, **{option: value})
 
+    def test_the_first_rows_do_not_depend_on_how_many_there_are(self, world: FakeWorld) -> None:
+        few, many = collect(WORLD, 140), collect(WORLD, 400)
+        assert torch.equal(few.rows(slice(None)).o, many.rows(slice(140)).o)
+
+    def test_interrupted_before_the_first_block(self, world: FakeWorld, tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
-            collect(WORLD, 600, out=tmp_path / "log.h5", progress=interrupt)
+            collect(WORLD, 600, out=tmp_path / "log.h5", progress=interrupt_at(0))
         assert not os.listdir(tmp_path)
 
 
 class TestEnvironment:
     def test_steps_with_truth(self) -> None:
-        data = collect(Walk(), 150, seed=2, labelled=True)  # three blocks, many episodes
+        data = collect(Walk(), 150, seed=2, labelled=True)  # two blocks, many episodes
         batch, truth = data.transitions.rows(slice(None)), data.truth
         assert torch.equal(batch.o, truth.agent)
         assert torch.equal(batch.o_next, truth.agent_next)
@@ -259,12 +284,263 @@ class TestEnvironment:
 
     @pytest.mark.parametrize("out", ["log.h5", None])
     def test_labelled_needs_truth(self, tmp_path: Path, out: str | None) -> None:
-        with pytest.raises(
-            ValueError, match="does not report true states; labelled=True needs agent, object and angle"
-        ):
+        with pytest.raises(ValueError, match="does not report true states, or not always; needed are agent and object"):
             collect(Walk(truth=False), 3, labelled=True, out=tmp_path / out if out else None)
         assert not os.listdir(tmp_path)
 
     def test_options_are_for_ids(self) -> None:
         with pytest.raises(ValueError, match=r"options \['contact_share'\] are for ids; set them on the environment"):
             collect(Walk(), 3, contact_share=0.5)
+
+    def test_truth_that_is_reported_now_and_then(self) -> None:
+        class Forgetful(gymnasium.Wrapper):
+            steps = 0
+
+            def step(self, action: np.ndarray) -> tuple[Any, ...]:
+                *rest, info = super().step(action)
+                self.steps += 1
+                return *rest, info if self.steps < 130 else {}
+
+        with pytest.raises(ValueError, match="or not always"):
+            collect(Forgetful(Walk()), 300)
+
+    def test_angles_are_not_needed(self) -> None:
+        class Round(gymnasium.Wrapper):
+            def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+                o, info = super().reset(**options)
+                return o, {"agent": info["agent"], "object": info["object"]}
+
+            def step(self, action: np.ndarray) -> tuple[Any, ...]:
+                *rest, info = super().step(action)
+                return *rest, {name: x for name, x in info.items() if name != "angle"}
+
+        truth = collect(Round(Walk()), 9, labelled=True).truth
+        assert truth.angle is truth.angle_next is None
+        assert torch.equal(truth.agent, -truth.object)
+
+
+@pytest.fixture
+def soccer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palpate.envs.registration.world", ball_world.world)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with h5py.File(path) as file:
+        names = [*("observation", "action", "next_observation"), *(f"truth/{name}" for name in file["truth"])]
+        return {name: file[name][...].tobytes() for name in names}
+
+
+def backwards(recipe: Recipe, wanted: list[Span], workers: int) -> Iterator[Packed]:
+    """Stands in for processes, whose blocks come in any order; spawning them takes seconds."""
+    for span in reversed(wanted):
+        try:
+            yield pack(make(recipe.world(), recipe.seed, span), recipe.attributes)
+        except ArithmeticError as error:
+            raise WorkerError(f"a worker failed: {error}") from error
+
+
+@pytest.mark.usefixtures("soccer")
+class TestRowWorld:
+    def test_both_views_of_the_same_triples(self) -> None:
+        third, first = (collect(env, 300, seed=2, labelled=True) for env in (ball_world.THIRD, ball_world.FIRST))
+        for x, y in zip(third.truth.known().values(), first.truth.known().values(), strict=True):
+            assert torch.equal(x, y)
+        assert torch.equal(third.transitions.action, first.transitions.action)
+        assert third.transitions.observation_shape == (3, 8, 8)
+        assert first.transitions.observation_shape == (12, 8, 8)
+
+    def test_what_was_dropped_is_counted(self, tmp_path: Path) -> None:
+        assert collect(ball_world.THIRD, 300).attributes["dropped_grazing"] == 30
+        with collect(ball_world.THIRD, 300, out=tmp_path / "log.h5") as stored:
+            assert stored.attributes == {"environment": ball_world.THIRD, "seed": 0, "dropped_grazing": 30}
+
+    def test_workers_in_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("palpate.data.collect.packed_blocks", backwards)
+        one, two = (collect(ball_world.FIRST, 300, seed=2, workers=workers, labelled=True) for workers in (1, 2))
+        assert one.transitions.attributes == two.transitions.attributes
+        for x, y in zip(one.truth.known().values(), two.truth.known().values(), strict=True):
+            assert torch.equal(x, y)
+        for x, y in zip(one.transitions.rows(slice(None)), two.transitions.rows(slice(None)), strict=True):
+            assert torch.equal(x, y)
+
+    def test_bad_settings_start_no_worker(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("palpate.data.workers._start", None)
+        with pytest.raises(ValueError, match=r"contact_share is 1\.5"):
+            collect(ball_world.THIRD, 300, workers=2, contact_share=1.5, out=tmp_path / "log.h5")
+        assert not os.listdir(tmp_path)
+
+    def test_a_worker_that_fails_loses_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("palpate.data.collect.packed_blocks", backwards)
+        out = tmp_path / "log.h5"
+        with pytest.raises(WorkerError, match="the ball is lost") as caught:
+            collect(ball_world.THIRD, 1000, workers=2, trouble="raise@200", out=out)
+        parts = sorted(tmp_path.glob("log.h5.parts/*.h5"))
+        assert len(parts) == 6
+        rows = sum(len(Transitions.open(part)) for part in parts)
+        assert caught.value.__notes__ == [
+            f"{rows} of 1000 triples are kept in {out}.parts; go on with resume=True (--resume)"
+        ]
+        monkeypatch.setattr(ball_world.Ball, "fail", lambda self: None)  # mended
+        collect(ball_world.THIRD, 1000, workers=2, trouble="raise@200", out=out, resume=True).close()
+        collect(ball_world.THIRD, 1000, out=tmp_path / "straight.h5").close()
+        assert contents(out) == contents(tmp_path / "straight.h5")
+
+
+@pytest.mark.parametrize("env", [ball_world.THIRD, "palpate/Sprites-v0"])
+class TestResume:
+    options: dict[str, Any]
+
+    @pytest.fixture(autouse=True)
+    def _worlds(self, env: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        if env == ball_world.THIRD:
+            request.getfixturevalue("soccer")
+        self.env, self.out = env, tmp_path / "log.h5"
+        self.folder = tmp_path / "log.h5.parts"
+
+    def collect(self, num: int = 500, **options: Any) -> dict[str, bytes]:
+        out = options.pop("out", self.out)
+        collect(self.env, num, size=16, out=out, **{"seed": 4} | options).close()
+        return contents(out)
+
+    def straight(self, num: int = 500) -> dict[str, bytes]:
+        return self.collect(num, out=self.out.with_name(f"straight-{num}.h5"))
+
+    def stop(self, rows: int = 256) -> None:
+        with pytest.raises(Stopped, match=rf"stopped; {rows} of 500 triples are kept in .*log\.h5\.parts$") as caught:
+            self.collect(progress=interrupt_at(rows))
+        assert caught.value.can_go_on
+
+    @pytest.mark.parametrize("rows", [128, 384, 500])  # 500: while joining
+    def test_equals_straight_through(self, rows: int) -> None:
+        self.stop(rows)
+        assert not self.out.exists()
+        seen: list[int] = []
+        assert self.collect(resume=True, progress=lambda done, total: seen.append(done)) == self.straight()
+        assert seen == [x for x in (0, 128, 256, 384, 500) if x >= rows]  # what is there is not made again
+        assert not self.folder.exists()
+
+    def test_parts_can_be_read(self) -> None:
+        self.stop()
+        assert sorted(os.listdir(self.folder)) == [
+            "00000000-00000128.h5", "00000128-00000256.h5", "collection.json"
+        ]  # fmt: skip
+        with Labelled.open(self.folder / "00000128-00000256.h5") as part:
+            assert len(part) == 128
+            assert part.transitions.attributes["environment"] == self.env
+
+    @pytest.mark.parametrize("num", [100, 200, 256, 384, 700])
+    def test_another_number(self, num: int) -> None:
+        self.stop()
+        assert self.collect(num, resume=True) == self.straight(num)
+
+    def test_a_last_part_that_was_short_is_lengthened(self) -> None:
+        self.stop(500)  # the last part holds 384 to 500
+        with pytest.raises(Stopped):
+            self.collect(600, resume=True, progress=interrupt_at(512))
+        assert len(list(self.folder.glob("00000384-*.h5"))) == 2
+        assert self.collect(600, resume=True) == self.straight(600)
+
+    def test_a_gap_is_filled(self) -> None:
+        """Workers finish in any order."""
+        self.stop()
+        (self.folder / "00000000-00000128.h5").unlink()
+        assert self.collect(resume=True) == self.straight()
+
+    def test_killed_while_writing(self) -> None:
+        self.stop()
+        for name in (".00000256-00000384.h5.0123abcd.tmp", ".joined.h5.0123abcd.tmp"):
+            (self.folder / name).write_bytes(b"half")
+        left: list[Path] = []
+        resumed = self.collect(resume=True, progress=lambda done, total: left.extend(self.folder.glob(".*")))
+        assert resumed == self.straight()
+        assert not left  # they took room
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [({"seed": 5}, "seed was 4 and is 5"), ({"contact_share": 0.25}, "contact_share was None and is 0.25")],
+    )
+    def test_other_settings(self, change: dict[str, Any], says: str) -> None:
+        self.stop()
+        with pytest.raises(ValueError, match=f"was begun with other settings: {says}; resume with the same"):
+            self.collect(resume=True, **change)
+        assert self.collect(resume=True) == self.straight()  # nothing was lost
+
+    def test_neither_resumed_nor_forced(self) -> None:
+        self.stop()
+        with pytest.raises(FileExistsError, match=r"log\.h5\.parts exists: .*--resume\), or begin anew .*--force"):
+            self.collect()
+        assert self.collect(overwrite=True, seed=5) != self.straight()
+        assert not self.folder.exists()
+
+    def test_nothing_to_resume(self) -> None:
+        with pytest.raises(FileNotFoundError, match=r"nothing to resume: no folder .*log\.h5\.parts"):
+            self.collect(resume=True)
+        with pytest.raises(ValueError, match="resume needs out"):
+            collect(self.env, 10, resume=True)
+
+    def test_a_folder_of_someone_elses(self) -> None:
+        self.folder.mkdir()
+        (self.folder / "thesis.txt").write_text("mine")
+        for options in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(ValueError, match="is in the way, and holds no collection.json"):
+                self.collect(**options)
+        assert (self.folder / "thesis.txt").read_text() == "mine"
+
+    def test_leave_to_overwrite_holds_when_resumed(self) -> None:
+        self.out.write_text("old")
+        with pytest.raises(Stopped):
+            self.collect(overwrite=True, progress=interrupt_at(128))
+        assert self.out.read_text() == "old"  # until the new one is complete
+        assert self.collect(resume=True) == self.straight()
+
+    def test_a_damaged_part(self) -> None:
+        self.stop()
+        (self.folder / "00000128-00000256.h5").write_bytes(b"")
+        with pytest.raises(ValueError, match=r"00000128-00000256\.h5 is not an HDF5 file.*: delete it, then go on"):
+            self.collect(resume=True)
+        (self.folder / "00000128-00000256.h5").unlink()
+        assert self.collect(resume=True) == self.straight()
+
+    @pytest.mark.parametrize(("share", "parts"), [(0.05, {0}), (0.4, {1, 2, 3}), (0.9, {4})])
+    def test_full_disk(self, share: float, parts: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+        """With too little room for the first part, for all of them, for joining them."""
+        written, room = 0, math.inf
+
+        class Small(io.FileIO):
+            def write(self, data: memoryview) -> int:
+                nonlocal written
+                if written >= room:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                size = super().write(data[: int(min(room - written, len(data)))])
+                written += size
+                return size
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "open", lambda path, mode, buffering: Small(path, "w+"), raising=False)
+            straight = self.straight()
+            written, room = 0, int(share * written)
+            with pytest.raises(OSError, match="No space left on device") as caught:
+                self.collect()
+        kept = list(self.folder.glob("*.h5"))
+        assert len(kept) in parts
+        if kept:
+            rows = sum(len(Transitions.open(part)) for part in kept)
+            assert caught.value.__notes__[0].startswith(f"{rows} of 500 triples are kept in {self.folder}; go on with")
+        assert self.collect(resume=bool(kept)) == straight
+        assert sorted(os.listdir(self.out.parent)) == ["log.h5", "straight-500.h5"]
+
+
+class TestStopped:
+    """An environment that is stepped keeps what it gave, but cannot go on in the middle."""
+
+    def test_finishes_with_what_is_there(self, tmp_path: Path) -> None:
+        out = tmp_path / "log.h5"
+        says = r"stopped; 256 of 500 triples are kept in .*; Walk is stepped one by one and cannot go on .* --num 256"
+        with pytest.raises(Stopped, match=says) as caught:
+            collect(Walk(), 500, out=out, progress=interrupt_at(256))
+        assert not caught.value.can_go_on
+        with pytest.raises(ValueError, match="Walk is stepped one by one and cannot go on in the middle"):
+            collect(Walk(), 500, out=out, resume=True)
+        collect(Walk(), 200, out=out, resume=True).close()
+        collect(Walk(), 200, out=tmp_path / "straight.h5").close()
+        assert contents(out) == contents(tmp_path / "straight.h5")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from palpate.data import sources, stream, transitions
+from palpate.data import blocks, disk, files, sources, stream, transitions
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream, Truth
 from palpate.data.stream import Stream
 from palpate.data.transitions import Transitions
@@ -189,7 +189,7 @@ class TestDrawing:
             assert torch.equal(getattr(batch, name), getattr(states, name))
 
 
-@pytest.mark.parametrize("module", [transitions, sources, stream])
+@pytest.mark.parametrize("module", [transitions, files, disk, sources, stream, blocks])
 def test_the_training_path_does_not_import_the_truth(module: object) -> None:
     tree = ast.parse(inspect.getsource(module))
     imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palpate.data.files import Writer
 from palpate.data.sources import Resident
 from palpate.data.stream import World
-from palpate.data.transitions import Batch, Index, Transitions, Writer, positions, split_rows
+from palpate.data.transitions import Batch, Index, Transitions, positions, split_rows
 
 
 class Truth(NamedTuple):

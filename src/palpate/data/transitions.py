@@ -4,31 +4,23 @@ Legend: N triples, b rows of a batch, n dimension of the action, f features, v v
 """
 
 import copy
-import importlib.metadata
 import math
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
+from typing import Any, NamedTuple, Self, TypeAlias, final
 
 import h5py
 import numpy as np
 import torch
 from torch import Tensor
 
+from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, take
+
 Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
-Layout: TypeAlias = Literal["auto", "channel-first", "channel-last"]
 
-FORMAT = "palpate-transitions"
-FORMAT_VERSION = 1
-FIELDS = ("observation", "action", "next_observation")
-RESERVED = ("format", "format_version", "palpate_version", "layout")
-
-CHUNK_BYTES = 64 * 1024  # one random row costs one chunk; smaller chunks would cost more in calls than they save
 BLOCK_BYTES = 64 * 1024**2  # read at a time when a whole set passes through memory
 
 
@@ -81,12 +73,11 @@ class Transitions:
         """
         path = Path(path)
         with ExitStack() as on_error:
-            file = on_error.enter_context(_open_hdf5(path))
+            file = on_error.enter_context(open_hdf5(path))
             try:
-                layout = _check_header(file)
-                attributes = {name: _plain(value) for name, value in file.attrs.items() if name not in RESERVED}
-                datasets = {name: _dataset(file, name) for name in FIELDS}
-                transitions = cls(**datasets, layout=layout, attributes=attributes)
+                layout = check_header(file)
+                datasets = {name: dataset(file, name) for name in FIELDS}
+                transitions = cls(**datasets, layout=layout, attributes=attributes_of(file))
             except (ValueError, OSError) as error:  # OSError: a damaged chunk
                 raise ValueError(f"{path}: {error}") from error
             on_error.pop_all()
@@ -136,7 +127,7 @@ class Transitions:
         if self._index is not None:
             rows = self._index[rows]
         o, o_next = (
-            torch.from_numpy(np.ascontiguousarray(self._canonical(_take(array, rows)), dtype=self._dtype))
+            torch.from_numpy(np.ascontiguousarray(self._canonical(take(array, rows)), dtype=self._dtype))
             for array in (self._observation, self._next_observation)
         )
         return Batch(o, torch.from_numpy(self._action[rows]), o_next)
@@ -177,90 +168,6 @@ class Transitions:
             count, v, c, h, w = rows.shape
             return rows.reshape(count, v * c, h, w)
         return rows
-
-
-@final
-class Writer:
-    """Writes triples to HDF5 batch by batch; the file appears under its name only once it is complete.
-
-    The first batch settles shapes, dtypes and which true states there are. An exception inside the `with` block, of
-    whatever kind, leaves neither a partial file nor a changed one.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False
-    ) -> None:
-        self._path = Path(path)
-        self._attributes = dict(attributes or {})
-        self._rows = 0
-        self._fields: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
-        if self._path.is_dir():
-            raise IsADirectoryError(f"{self._path} is a folder; give the name of a file to write")
-        if self._path.exists() and not overwrite:
-            raise FileExistsError(
-                f"{self._path} exists; choose another name, or overwrite it (overwrite=True, --force)"
-            )
-        if not self._path.parent.is_dir():
-            raise FileNotFoundError(f"cannot write {self._path}: there is no folder {self._path.parent}; create it")
-        for name, value in self._attributes.items():
-            if name in RESERVED or not isinstance(value, str | int | float | np.generic):
-                raise ValueError(
-                    f"attribute {name} = {value!r} cannot be stored; use a string, number or boolean, under a name "
-                    f"other than {', '.join(RESERVED)}"
-                )
-
-    def __enter__(self) -> Self:
-        self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex[:8]}.tmp")
-        self._file = h5py.File(self._temporary, "w")
-        return self
-
-    def append(self, batch: Batch, truth: Mapping[str, Tensor] | None = None) -> None:
-        """Add rows; `truth` holds the true states by name, each with as many rows, in every batch or in none."""
-        columns = dict(zip(FIELDS, batch, strict=True)) | {f"truth/{name}": x for name, x in (truth or {}).items()}
-        fields = {name: (x.dtype, tuple(x.shape[1:])) for name, x in columns.items()}
-        if not self._fields:
-            self._fields = fields
-            for name, x in columns.items():
-                self._create(name, x)
-        if fields != self._fields:
-            raise ValueError(f"a batch with {fields} cannot follow batches with {self._fields} in {self._path}")
-        rows = self._rows + len(batch.a)
-        for name, x in columns.items():
-            self._file[name].resize(rows, axis=0)
-            self._file[name][self._rows :] = x.numpy(force=True)
-        self._rows = rows
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            with self._file:
-                if kind is None:
-                    self._finish()
-            if kind is None:
-                os.replace(self._temporary, self._path)
-        finally:
-            self._temporary.unlink(missing_ok=True)
-
-    def _finish(self) -> None:
-        if not self._rows:
-            raise ValueError(f"nothing to write to {self._path}: append at least one row")
-        version = importlib.metadata.version("palpate")
-        self._file.attrs.update(self._attributes)
-        self._file.attrs.update(
-            format=FORMAT, format_version=FORMAT_VERSION, palpate_version=version, layout="channel-first"
-        )
-
-    def _create(self, name: str, rows: Tensor) -> None:
-        values = rows[:0].numpy(force=True)
-        per_row = math.prod(values.shape[1:]) * values.itemsize
-        self._file.create_dataset(
-            name,
-            data=values,
-            maxshape=(None, *values.shape[1:]),
-            chunks=(max(1, CHUNK_BYTES // per_row), *values.shape[1:]),
-            compression="lzf" if values.dtype == np.uint8 else None,
-        )
 
 
 def positions(index: Index, length: int) -> np.ndarray:
@@ -371,56 +278,3 @@ def _check_finite(field: str, array: Any) -> None:
 def _float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # what overflows becomes inf, which `_check_finite` reports
         return values.astype(np.float32)
-
-
-def _take(array: Any, rows: np.ndarray) -> np.ndarray:
-    if isinstance(array, np.ndarray):
-        return array[rows]
-    # HDF5 selects scattered rows slowly, and in rising order only: read each touched chunk once and pick from it.
-    taken = np.empty((len(rows), *array.shape[1:]), array.dtype)
-    step = array.chunks[0] if array.chunks else max(1, CHUNK_BYTES * len(array) // array.nbytes)
-    order = np.argsort(rows, kind="stable")
-    for places in np.split(order, np.flatnonzero(np.diff(rows[order] // step)) + 1):
-        if len(places):
-            wanted = rows[places]  # rising
-            taken[places] = array[wanted[0] : wanted[-1] + 1][wanted - wanted[0]]
-    return taken
-
-
-def _open_hdf5(path: Path) -> h5py.File:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the HDF5 file inside it")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        if error.errno is not None:  # the system's reason (permission, a lock), not the content
-            raise
-        raise ValueError(f"{path} is not an HDF5 file, or is truncated: {error}; copy or collect it again") from error
-
-
-def _check_header(file: h5py.File) -> Layout:
-    if "format" not in file.attrs:
-        return file.attrs.get("layout", "auto")
-    if file.attrs["format"] != FORMAT:
-        raise ValueError(f"the format is {file.attrs['format']!r}; allowed is {FORMAT!r}")
-    version = _plain(file.attrs.get("format_version"))
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
-        raise ValueError(
-            f"format_version is {version}, written by palpate {file.attrs.get('palpate_version', '(unknown)')}; this "
-            f"palpate reads versions up to {FORMAT_VERSION}: upgrade it"
-        )
-    return file.attrs.get("layout", "auto")
-
-
-def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    dataset = file.get(name)
-    if not isinstance(dataset, h5py.Dataset):
-        there = ", ".join(sorted(file)) or "nothing"
-        raise ValueError(f"there is no dataset {name!r}; the file holds {there}, needed are {', '.join(FIELDS)}")
-    return dataset
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
