@@ -404,7 +404,7 @@ class TestCollect:
         os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it: to the workers too
         _, err = process.communicate(timeout=20)
         assert process.returncode == 130
-        assert not any(map(alive, workers))
+        eventually(lambda: not any(map(alive, workers)), 20)  # Python's own resource tracker ends a moment after us
         assert "Traceback" not in err
         kept = rows_in(tmp_path / "log.h5.parts")
         assert killed < kept < self.NUM
