@@ -13,19 +13,22 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import tyro
 from torch import Tensor
 from tyro.conf import Positional
 
-from palpate.api import evaluate, fit
+from palpate.api import HELD_OUT_MOST, evaluate, fit
 from palpate.config import Encoder, TrainingConfig
 from palpate.data.collect import collect
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
+from palpate.data.workers import available_cores
 from palpate.envs.registration import world
 from palpate.training import training_device
 
@@ -40,6 +43,7 @@ class Experiment:
     fit: dict[str, Any] = field(default_factory=dict)
     world: dict[str, Any] = field(default_factory=dict)
     triples: int | None = None  # a fixed set of so many, instead of a stream
+    shared_set: bool = False  # one set on disk for all seeds, the test triples too, and the test's positions kept
     vectors: bool = False  # 64 numbers, a random mixture of the state, instead of pictures
     training: dict[str, Any] = field(default_factory=dict)  # fields of TrainingConfig that belong to the experiment
 
@@ -78,6 +82,17 @@ ABLATION = {
     "agent-temperature-0.1": {"agent_temperature": 0.1},
     "shared-network": {"shared_network": True},
 }
+SOCCER = {
+    "": {},
+    "-paper": {"objective": "paper"},
+    "-paper-gaussian": {"objective": "paper-gaussian"},
+    "-supervised": {"method": "supervised"},
+}
+EXPERIMENTS |= {
+    f"soccer-{view}{kind}": Experiment(f"palpate/Soccer{name}-v0", fit, triples=10_000, shared_set=True)
+    for view, name in (("third", ""), ("first", "FirstPerson"))
+    for kind, fit in SOCCER.items()
+}
 EXPERIMENTS |= {f"ablation-{name}": Experiment(fit={"switches": switch}) for name, switch in ABLATION.items()}
 
 
@@ -86,6 +101,8 @@ class Arguments:
     names: Positional[tuple[str, ...]]
     """Experiments, in order; see EXPERIMENTS."""
     out: Path
+    data: Path = Path("data")
+    """Folder for sets that are collected once."""
     seeds: int = 3
     size: int = 100
     encoder: Encoder = "auto"
@@ -109,10 +126,15 @@ def run(name: str, experiment: Experiment, seed: int, arguments: Arguments) -> d
     config = TrainingConfig(**{**asdict(arguments.training), **experiment.training, "seed": seed})
     device = training_device(config)
     gather: Callable[..., Labelled] = mixtures if experiment.vectors else pictures
+    if experiment.shared_set:
+        gather = partial(kept, arguments.data)
     if experiment.triples is None:
         data: Any = world(experiment.env, device=device, **options)
     else:
-        data = gather(experiment.env, experiment.triples, seed=seed, **options).transitions
+        data = gather(experiment.env, experiment.triples, seed=0 if experiment.shared_set else seed, **options)
+        # The limit learns from the rows that the others learn from: `fit` holds out as many to choose their weights.
+        limit = experiment.fit.get("method") == "supervised"
+        data = data.split(HELD_OUT_MOST / experiment.triples, seed)[1] if limit else data.transitions
     marks: list[tuple[int, float]] = []
     began = time.monotonic()
     with warnings.catch_warnings():
@@ -131,6 +153,10 @@ def run(name: str, experiment: Experiment, seed: int, arguments: Arguments) -> d
         gather(experiment.env, count, seed=10**6 + i, size=arguments.size)
         for i, count in enumerate((TEST_TRIPLES, REFERENCE_TRIPLES))
     )
+    if experiment.shared_set:
+        encoding = model.align(known(reference)).encode(test.transitions.rows(slice(None)).o)
+        positions = {"agent": encoding.agent.numpy(), "object": encoding.object.numpy()}
+        np.savez_compressed(arguments.out / f"{name}-{seed}.npz", allow_pickle=False, **positions)
     (step_a, time_a), (step_b, time_b) = marks[len(marks) // 3], marks[-1]
     return {
         "experiment": name,
@@ -157,6 +183,27 @@ def run(name: str, experiment: Experiment, seed: int, arguments: Arguments) -> d
 
 def pictures(env: str, num: int, *, seed: int, **options: Any) -> Labelled:
     return collect(env, num, seed=seed, labelled=True, **options)
+
+
+@cache
+def kept(folder: Path, env: str, num: int, *, seed: int, **options: Any) -> Labelled:
+    """Collected into a file by all cores, unless it is there; read into memory, since many runs learn from it."""
+    path = folder / f"{env.split('/')[1]}-{num}-{options['size']}-{seed}.h5"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        collect(env, num, seed=seed, out=path, workers=available_cores(), **options).close()
+        print(f"{path}: {path.stat().st_size / 1e6:.0f} MB in {time.monotonic() - began:.1f} s", flush=True)
+    with Labelled.open(path) as labelled:
+        o, a, o_next = (x.numpy() for x in labelled.transitions.rows(slice(None)))
+    triples = Transitions(observation=o, action=a, next_observation=o_next, layout="channel-first")
+    return Labelled(triples, labelled.truth)
+
+
+def known(labelled: Labelled) -> dict[str, Tensor]:
+    """What `align` takes."""
+    o = labelled.transitions.rows(slice(None)).o
+    return {"observation": o, "agent": labelled.truth.agent, "object": labelled.truth.object}
 
 
 def mixtures(env: str, num: int, *, seed: int, **options: Any) -> Labelled:
