@@ -1,26 +1,44 @@
 """What every environment of ours promises."""
 
+import subprocess
+import sys
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from gymnasium.utils.env_checker import check_env
 
-from palpate.envs.registration import SPRITES, register, world
-from palpate.envs.shells import SpritesEnv
+from palpate.envs import shells
+from palpate.envs.registration import SOCCER, SPRITES, register, world
+from palpate.envs.shells import SoccerEnv, SpritesEnv
 
 STEPS = 300
+WORLDS = [*SPRITES, *SOCCER]
 
 
-@pytest.fixture(params=list(SPRITES))
+@pytest.fixture(params=WORLDS)
 def env_id(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
 
 
-@pytest.fixture(autouse=True, scope="module")
-def known() -> None:
-    register()
+class NoWindow:
+    """In place of the window, where there is no screen."""
+
+    def __init__(self, config: object) -> None:
+        self.shown: list[Any] = []
+        self.closed = False
+
+    def show(self, scene: object) -> None:
+        self.shown.append(scene)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def shell(env_id: str) -> type[gymnasium.Env[np.ndarray, np.ndarray]]:
+    return SpritesEnv if env_id in SPRITES else SoccerEnv
 
 
 def make(env_id: str, **options: object) -> gymnasium.Env[np.ndarray, np.ndarray]:
@@ -28,15 +46,27 @@ def make(env_id: str, **options: object) -> gymnasium.Env[np.ndarray, np.ndarray
     return env
 
 
-def test_ids_are_registered_without_asking(env_id: str) -> None:
-    """By the entry point that Gymnasium reads; twice is no harm."""
-    assert env_id in gymnasium.registry
+def test_registering_twice_is_no_harm(env_id: str) -> None:
     register()
-    assert isinstance(gymnasium.make(env_id).unwrapped, SpritesEnv)
+    env = gymnasium.make(env_id)
+    assert isinstance(env.unwrapped, shell(env_id))
+    env.close()
 
 
-def test_passes_gymnasiums_checker(env_id: str) -> None:
-    check_env(make(env_id, render_mode="rgb_array").unwrapped)
+def test_an_import_makes_the_ids_known() -> None:
+    """As Gymnasium's users know it from other packages; also by the name of the module before the id."""
+    for script in (
+        "import gymnasium, palpate.envs; gymnasium.make('palpate/Sprites-v0', size=20)",
+        "import gymnasium; gymnasium.make('palpate.envs:palpate/Soccer-v0', size=20)",
+    ):
+        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_passes_gymnasiums_checker(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shells, "Window", NoWindow)  # the checker tries every render mode
+    env = make(env_id, render_mode="rgb_array")
+    check_env(env.unwrapped)
+    env.close()
 
 
 @pytest.mark.parametrize("other", [False, True])
@@ -49,6 +79,7 @@ def test_the_seed_fixes_every_byte(env_id: str, other: bool) -> None:
         for _ in range(20):
             o, *_, info = env.step(env.action_space.sample())
             seen += [o, *info.values()]
+        env.close()
         return b"".join(np.asarray(x).tobytes() for x in seen)
 
     assert (film(3) == film(4 if other else 3)) != other
@@ -59,6 +90,7 @@ def test_resets_differ(env_id: str) -> None:
     first, _ = env.reset(seed=1)
     second, _ = env.reset()
     third, _ = env.reset(seed=1)
+    env.close()
     assert not np.array_equal(first, second)
     assert np.array_equal(first, third)
 
@@ -70,14 +102,16 @@ def test_steps_do_what_they_say(env_id: str) -> None:
     o, info = env.reset(seed=0)
     contacts, stopped = 0, 0
     assert "contact" not in info
+    states = list(info)
+    assert {"agent", "object"} < set(states)
     for _ in range(STEPS):
-        before = {name: np.array(info[name]) for name in ("agent", "object", "angle")}
+        before = {name: np.array(info[name]) for name in states}
         action = env.action_space.sample()
         o, reward, terminated, truncated, info = env.step(action)
         assert (reward, terminated, truncated) == (0.0, False, False)
         assert env.observation_space.contains(o)
-        moved = not np.array_equal(info["object"], before["object"]) or info["angle"] != before["angle"]
-        assert info["contact"] is bool(moved)
+        moved = any(not np.array_equal(info[name], before[name]) for name in states if name != "agent")
+        assert info["contact"] is moved
         # The displacement is the difference of two float32 positions, so adding it again is good to their rounding.
         np.testing.assert_array_equal(info["agent"] - before["agent"], info["displacement"])
         assert (np.abs(info["displacement"]) <= np.abs(action) + 1e-6).all()
@@ -86,7 +120,8 @@ def test_steps_do_what_they_say(env_id: str) -> None:
             assert ((info[name] >= 0) & (info[name] <= 1)).all()
         contacts += moved
         stopped += not np.allclose(info["displacement"], action, atol=1e-6)
-    assert 20 < contacts < STEPS - 20
+    env.close()
+    assert 10 < contacts < STEPS - 10
     assert 0 < stopped < STEPS
 
 
@@ -99,45 +134,97 @@ def test_the_observation_shows_the_state(env_id: str) -> None:
     assert np.array_equal(o, still)
     inward = 0.1 * np.sign(0.5 - info["agent"])
     moved, *_ = env.step(inward)
+    env.close()
     assert not np.array_equal(o, moved)
+
+
+def test_what_is_returned_is_the_callers_own(env_id: str) -> None:
+    """Scribbling on it does not change the world."""
+    films = []
+    for scribble in (False, True):
+        env = make(env_id)
+        o, info = env.reset(seed=2)
+        for _ in range(2):
+            if scribble:
+                for value in (o, info["agent"], info["object"]):
+                    value[...] = 0
+            o, *_, info = env.step(np.full(2, 0.01, np.float32))
+        films.append((o, info["agent"], info["object"]))
+        env.close()
+    assert all(np.array_equal(x, y) for x, y in zip(*films, strict=True))
 
 
 def test_render_modes(env_id: str) -> None:
     shown = make(env_id, render_mode="rgb_array")
     o, _ = shown.reset(seed=0)
-    assert np.array_equal(shown.render(), o)
-    assert SpritesEnv().render() is None
+    picture = shown.render()
+    assert np.array_equal(picture, np.concatenate(o, axis=1) if o.ndim == 4 else o)
+    assert shell(env_id)().render() is None
+    shown.close()
+    with pytest.raises(ValueError, match="render_mode is 'film'; allowed are None"):
+        shell(env_id)(render_mode="film")
+
+
+def test_sprites_have_no_window() -> None:
     with pytest.raises(ValueError, match="render_mode is 'human'; allowed are None and 'rgb_array'"):
         SpritesEnv(render_mode="human")
 
 
+def test_the_window_follows_the_scene(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shells, "Window", NoWindow)
+    env = SoccerEnv(render_mode="human", size=32)
+    window: Any = env._window
+    env.reset(seed=0)
+    *_, info = env.step(np.full(2, 0.1, np.float32))
+    assert env.render() is None
+    assert [tuple(scene.agent[0]) for scene in window.shown][-1] == tuple(info["agent"])
+    assert len(window.shown) == 2
+    env.close()
+    env.close()
+    assert window.closed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
+def test_no_window_without_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(RuntimeError, match="needs a screen, and there is none .* use 'rgb_array'"):
+        SoccerEnv(render_mode="human")
+
+
 @pytest.mark.parametrize("action", [[0.1], [0.1, 0.1, 0.1], [np.nan, 0.0], [0.0, np.inf]])
-def test_wrong_actions(action: list[float]) -> None:
-    env = SpritesEnv(size=32)
+def test_wrong_actions(action: list[float], env_id: str) -> None:
+    env = make(env_id).unwrapped
     env.reset(seed=0)
     with pytest.raises(ValueError, match="allowed are two finite numbers"):
         env.step(np.array(action, np.float32))
+    env.close()
 
 
-def test_reset_comes_first() -> None:
+def test_reset_comes_first(env_id: str) -> None:
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
-        SpritesEnv(size=32).step(np.zeros(2, np.float32))
+        make(env_id).unwrapped.step(np.zeros(2, np.float32))
 
 
 @pytest.mark.parametrize(
     ("asked", "near"),
-    [("palpate/Sprite-v0", "palpate/Sprites-v0"), ("palpate/SpritesAnisotropc-v0", "palpate/SpritesAnisotropic-v0")],
+    [
+        ("palpate/Sprite-v0", "palpate/Sprites-v0"),
+        ("palpate/SpritesAnisotropc-v0", "palpate/SpritesAnisotropic-v0"),
+        ("palpate/Socer-v0", "palpate/Soccer-v0"),
+        ("palpate/SoccerFirst-v0", "palpate/SoccerFirstPerson-v0"),
+    ],
 )
 def test_unknown_id(asked: str, near: str) -> None:
-    with pytest.raises(ValueError, match="the worlds that stream are") as error:
+    with pytest.raises(ValueError, match="the worlds here are") as error:
         world(asked)
     assert str(error.value).startswith(f"env is {asked!r};")
     assert str(error.value).endswith(f"did you mean {near!r}?")
-    assert all(name in str(error.value) for name in SPRITES)
+    assert all(name in str(error.value) for name in WORLDS)
 
 
 def test_unknown_id_without_a_neighbour() -> None:
-    with pytest.raises(ValueError, match="the worlds that stream are") as error:
+    with pytest.raises(ValueError, match="the worlds here are") as error:
         world("#")
     assert "did you mean" not in str(error.value)
 
@@ -148,10 +235,13 @@ def test_unknown_option(env_id: str) -> None:
 
 
 def test_shell_and_world_are_one(env_id: str) -> None:
-    """The shell's settings are those of the batched world of the same id."""
-    shell = gymnasium.make(env_id, size=40).unwrapped
-    assert isinstance(shell, SpritesEnv)
-    batched = world(env_id, size=40)
-    assert shell.world.config == batched.config
-    assert shell.observation_space.shape == (40, 40, 3)
-    assert torch.Size(batched.observation_shape) == (3, 40, 40)
+    """The shell's settings are those of the world of the same id."""
+    env: Any = gymnasium.make(env_id, size=40).unwrapped
+    behind = world(env_id, size=40)
+    assert isinstance(env, shell(env_id))
+    assert type(env.world) is type(behind)
+    assert env.world.config == behind.config
+    views = (4,) if "First" in env_id else ()
+    assert env.observation_space.shape == (*views, 40, 40, 3)
+    assert tuple(behind.observation_shape) == (12 if views else 3, 40, 40)
+    assert behind.n == 2

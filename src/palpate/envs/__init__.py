@@ -1,1 +1,5 @@
-"""Worlds: where triples come from."""
+"""Worlds: where triples come from. Importing this makes their ids known to `gymnasium.make`."""
+
+from palpate.envs.registration import register
+
+register()

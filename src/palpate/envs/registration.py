@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import torch
 
+from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.sprites import Sprites, SpritesConfig
 
 SPRITES: dict[str, dict[str, Any]] = {
@@ -13,23 +14,44 @@ SPRITES: dict[str, dict[str, Any]] = {
     "palpate/SpritesBackground-v0": {"background": True},
     "palpate/SpritesAnisotropic-v0": {"body": "rectangle"},
 }
+SOCCER: dict[str, dict[str, Any]] = {
+    "palpate/Soccer-v0": {"view": "third"},
+    "palpate/SoccerFirstPerson-v0": {"view": "first"},
+}
 
 
 def register() -> None:
-    """Make the ids known to `gymnasium.make`; Gymnasium calls this itself, by the package's entry point."""
-    for name, options in SPRITES.items():
-        if name not in gymnasium.registry:
-            gymnasium.register(name, "palpate.envs.shells:SpritesEnv", kwargs=options)
+    """Make the ids known to `gymnasium.make`; `import palpate.envs` has done so."""
+    for shell, worlds in (("SpritesEnv", SPRITES), ("SoccerEnv", SOCCER)):
+        for name, options in worlds.items():
+            if name not in gymnasium.registry:
+                gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
 
 
-def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites:
-    """The batched world behind an id."""
-    if env_id not in SPRITES:
-        near = difflib.get_close_matches(env_id, SPRITES, 1, 0.3)
+def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites:
+    """A world that can be trained on as it is."""
+    if env_id in SOCCER:
+        raise ValueError(
+            f"env is {env_id!r}, which is simulated triple by triple, too slowly to train on as it goes: first "
+            f"`palpate collect {env_id} --out log.h5`, then `palpate train --data log.h5`"
+        )
+    made: Sprites = world(env_id, device=device, **options)
+    return made
+
+
+def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Any:
+    """The world behind an id: `Sprites`, which streams batches on `device`, or `Soccer`, which makes rows on the CPU.
+
+    Typed as anything, since who asks by name knows which of the two it is. A soccer world is to be closed.
+    """
+    worlds = SPRITES | SOCCER
+    if env_id not in worlds:
+        near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"env is {env_id!r}; the worlds that stream are {', '.join(SPRITES)}{hint}")
+        raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}")
+    options = worlds[env_id] | options
     try:
-        config = SpritesConfig(**(SPRITES[env_id] | options))
+        config = SoccerConfig(**options) if env_id in SOCCER else SpritesConfig(**options)
     except TypeError as error:
         raise ValueError(f"{env_id} does not know this option: {error}") from error
-    return Sprites(config, device)
+    return Soccer(config) if isinstance(config, SoccerConfig) else Sprites(config, device)

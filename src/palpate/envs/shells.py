@@ -6,6 +6,10 @@ import gymnasium
 import numpy as np
 import torch
 
+from palpate.envs.soccer import Scene as SoccerScene
+from palpate.envs.soccer import Soccer, SoccerConfig
+from palpate.envs.soccer.config import AGENT_RANGE
+from palpate.envs.soccer.window import Window
 from palpate.envs.sprites import Scene, Sprites, SpritesConfig, Triple
 
 
@@ -41,10 +45,7 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self._scene is None:
             raise gymnasium.error.ResetNeeded("call reset() before the first step()")
-        move = torch.as_tensor(np.asarray(action), dtype=torch.float32)
-        if move.shape != (2,) or not move.isfinite().all():
-            raise ValueError(f"action is {action!r}; allowed are two finite numbers, the agent's displacement")
-        triple = self.world.step(self._scene, move[None], self._generator)
+        triple = self.world.step(self._scene, torch.from_numpy(_displacement(action))[None], self._generator)
         self._scene = Scene(triple.agent_next, triple.object_next, triple.angle_next)
         return self._picture(), 0.0, False, False, self._info(triple)
 
@@ -57,7 +58,83 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def _info(self, triple: Triple | None = None) -> dict[str, Any]:
         assert self._scene is not None
-        info: dict[str, Any] = {name: value[0].numpy() for name, value in self._scene._asdict().items()}
+        info: dict[str, Any] = {name: value[0].numpy().copy() for name, value in self._scene._asdict().items()}
         if triple is not None:
             info |= {"displacement": triple.displacement[0].numpy(), "contact": bool(triple.contact[0])}
         return info
+
+
+class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """One soccer scene. Observations are pictures [h, w, 3], in first person [4, h, w, 3]; an action is the agent's
+    wanted displacement, and a step lasts until the ball rests.
+
+    There is no task: the reward is 0 and episodes do not end. `info` holds the true state and, after a step,
+    `displacement`, how far the agent really went before the border or a pinned ball stopped it, and `contact`. Steps
+    that collecting would drop are marked: `grazing`, where a touch would have moved the ball by a hair, so that it was
+    left where it lies and counts as untouched; `unsettled`, where the ball had to be stopped when its time was up.
+    """
+
+    metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own convention
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode is {render_mode!r}; allowed are None, 'rgb_array' and 'human'")
+        self.render_mode = render_mode
+        self.world = Soccer(SoccerConfig(**options))
+        self._window = Window(self.world.config) if render_mode == "human" else None
+        size, (low, high) = self.world.config.size, AGENT_RANGE
+        views = (4,) if self.world.config.view == "first" else ()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (*views, size, size, 3), np.uint8)
+        self.action_space = gymnasium.spaces.Box(low - high, high - low, (2,), np.float32)
+        self._scene: SoccerScene | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._scene = self.world.reset(self.np_random)
+        return self._observation(), self._info()
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self._scene is None:
+            raise gymnasium.error.ResetNeeded("call reset() before the first step()")
+        before = self._scene
+        outcome = self.world.step(before, _displacement(action))
+        self._scene = SoccerScene(outcome.agent[None], outcome.object[None], outcome.orientation[None])
+        info = self._info() | {
+            "displacement": outcome.agent - before.agent[0],
+            "contact": outcome.contact,
+            "grazing": outcome.grazing,
+            "stopped": outcome.stopped,
+            "unsettled": not outcome.settled,
+        }
+        return self._observation(), 0.0, False, False, info
+
+    def render(self) -> np.ndarray | None:
+        """The observation, four views side by side; with "human", the window shows the scene by itself."""
+        if self.render_mode != "rgb_array" or self._scene is None:
+            return None
+        seen = self.world.observe(self._scene)[0]
+        return np.concatenate(seen, axis=1) if seen.ndim == 4 else seen
+
+    def close(self) -> None:
+        self.world.close()
+        if self._window is not None:
+            self._window.close()
+
+    def _observation(self) -> np.ndarray:
+        assert self._scene is not None
+        if self._window is not None:
+            self._window.show(self._scene)
+        return self.world.observe(self._scene)[0]
+
+    def _info(self) -> dict[str, Any]:
+        assert self._scene is not None
+        return {name: value[0].copy() for name, value in self._scene._asdict().items()}
+
+
+def _displacement(action: np.ndarray) -> np.ndarray:
+    move = np.asarray(action, dtype=np.float32)
+    if move.shape != (2,) or not np.isfinite(move).all():
+        raise ValueError(f"action is {action!r}; allowed are two finite numbers, the agent's displacement")
+    return move

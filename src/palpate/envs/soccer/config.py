@@ -1,0 +1,72 @@
+"""The soccer world's settings; light to import."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+SCALE = 10.0  # metres on a side of the unit square
+AGENT_RANGE = (0.05, 0.95)  # of the agent's centre, both axes
+FENCE_RANGE = (0.17, 0.83)  # of the ball's centre, both axes
+FENCE_CORNER = 0.2  # radius of the ball's centre line around the fence's corners
+FENCE_SIDES = 24  # planes: one for each side of the square, the rest round the corners
+GOAL_MOUTH = 0.2  # length of the goal line between the posts
+GOAL_DEPTH = 0.06
+LEFT_GOAL = (0.22, 0.5)  # middle of the goal line; the net lies to the left
+RIGHT_GOAL = (0.78, 0.5)  # the net lies to the right
+MOVED_EPSILON = 0.01  # a ball that came to rest nearer than this did not move
+GAP = 1e-3  # between the bodies, at least, before and after every step
+TIME_LIMIT = 8.0  # simulated seconds for the ball to come to rest after the agent has stopped
+
+VIEWS = ("third", "first")
+FIRST_PERSON = ("east", "north", "west", "south")  # cameras on the agent, in the order of the views
+CAMERAS = ("third", "above", *FIRST_PERSON)
+ABOVE_RANGE = (-0.08, 1.08)  # what a square picture from above shows, both axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoccerConfig:
+    """The world's constants; lengths are shares of the unit square's side."""
+
+    view: Literal["third", "first"] = "third"  # one camera beside the field, or four on the agent
+    size: int = 100  # pixels on a side of each picture
+    contact_share: float | None = 0.5  # wanted share of touched triples; None: whatever random motion gives
+    shadows: bool = False  # in the pictures; in software they cost ten times the time
+    agent_radius: float = 0.05
+    ball_radius: float = 0.045
+    agent_speed: float = 0.6  # per second
+    ball_mass: float = 0.43  # kilograms
+    sliding_friction: float = 0.6  # of the ball on the grass
+    rolling_friction: float = 0.3  # a rolling ball slows by about 0.8 of this, in units of gravity
+    restitution: float = 0.6  # of the ball against the agent and the fence
+
+    def __post_init__(self) -> None:
+        def demand(holds: bool, name: str, allowed: str) -> None:
+            if not holds:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed is {allowed}")
+
+        demand(self.view in VIEWS, "view", " or ".join(map(repr, VIEWS)))
+        demand(16 <= self.size <= 2048, "size", "16 to 2048 pixels")
+        demand(
+            self.contact_share is None or 0 <= self.contact_share <= 1,
+            "contact_share",
+            "a share from 0 to 1, or None for the natural one",
+        )
+        demand(0.02 <= self.agent_radius <= 0.06, "agent_radius", "0.02 to 0.06 of the field")
+        demand(0.02 <= self.ball_radius <= 0.06, "ball_radius", "0.02 to 0.06 of the field")
+        demand(0.1 <= self.agent_speed <= 1.0, "agent_speed", "0.1 to 1 field per second")
+        demand(0.05 <= self.ball_mass <= 50, "ball_mass", "0.05 to 50 kilograms")
+        demand(0.1 <= self.sliding_friction <= 1, "sliding_friction", "0.1 to 1")
+        demand(0.1 <= self.rolling_friction <= 1, "rolling_friction", "0.1 to 1")
+        demand(0 <= self.restitution <= 0.9, "restitution", "0 to 0.9")
+        # An agent at the border must still get behind a ball at the fence.
+        room = FENCE_RANGE[0] - AGENT_RANGE[0]
+        if not math.isfinite(self.reach) or self.reach + 2 * GAP > room:
+            raise ValueError(
+                f"agent_radius is {self.agent_radius} and ball_radius {self.ball_radius}; allowed are at most "
+                f"{room - 2 * GAP:g} together, or the agent cannot get behind a ball at the fence"
+            )
+
+    @property
+    def reach(self) -> float:
+        """Distance of the centres at which agent and ball touch."""
+        return self.agent_radius + self.ball_radius

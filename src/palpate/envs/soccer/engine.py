@@ -1,0 +1,88 @@
+"""MuJoCo, imported when it is first needed, with a way to draw without a screen."""
+
+import ctypes
+import functools
+import importlib
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+INSTALL = (
+    "on Debian and Ubuntu install libegl1 and libgl1-mesa-dri (EGL, also in software), or libosmesa6 with "
+    "MUJOCO_GL=osmesa"
+)
+
+
+@functools.cache
+def load() -> ModuleType:
+    """The mujoco module. `MUJOCO_GL`, which it reads when it is imported, is chosen first unless the user has."""
+    if not os.environ.get("MUJOCO_GL") and sys.platform == "linux":
+        backend = _headless_backend()
+        if backend:
+            os.environ["MUJOCO_GL"] = backend
+    try:
+        return importlib.import_module("mujoco")
+    except ModuleNotFoundError as error:
+        if error.name != "mujoco":
+            raise
+        raise ModuleNotFoundError(
+            "the soccer world needs MuJoCo, which is not installed; pip install 'palpate[soccer]'", name="mujoco"
+        ) from error
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        raise RuntimeError(_no_backend(error)) from error
+
+
+def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
+    """An OpenGL context of the chosen backend, made current, and the model's textures and meshes in it."""
+    mujoco, backend = load(), os.environ.get("MUJOCO_GL", "").lower().strip()
+    try:
+        # By its own module: the user may have imported mujoco before `load` chose.
+        source = importlib.import_module(f"mujoco.{backend}") if backend in ("egl", "osmesa") else mujoco
+        window = source.GLContext(width, height)
+        window.make_current()
+        return window, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+    except Exception as error:  # each backend has errors of its own
+        raise RuntimeError(_no_backend(error)) from error
+
+
+def _no_backend(error: Exception) -> str:
+    backend = os.environ.get("MUJOCO_GL", "")
+    return f"no picture can be drawn: MUJOCO_GL is {backend!r}, which fails with {error!r}; {INSTALL}"
+
+
+def _headless_backend() -> str | None:
+    """EGL where it can open a device, then OSMesa; None leaves the choice to MuJoCo."""
+    if _egl_works():
+        return "egl"
+    for name in ("libOSMesa.so.8", "libOSMesa.so.6", "libOSMesa.so"):
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return "osmesa"
+    return None
+
+
+def _egl_works() -> bool:
+    """Whether EGL can initialise a device; asked directly, since MuJoCo's answer would be final."""
+    try:
+        egl = ctypes.CDLL("libEGL.so.1")
+    except OSError:
+        return False
+    egl.eglGetProcAddress.restype = ctypes.c_void_p
+    address = [egl.eglGetProcAddress(name) for name in (b"eglQueryDevicesEXT", b"eglGetPlatformDisplayEXT")]
+    if not all(address):
+        return False
+    query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address[0])
+    display_of = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)(address[1])
+    devices, count = (ctypes.c_void_p * 32)(), ctypes.c_int()
+    if not query(len(devices), devices, ctypes.byref(count)):
+        return False
+    platform_device = 0x313F  # EGL_PLATFORM_DEVICE_EXT
+    for device in devices[: count.value]:
+        display = display_of(platform_device, device, None)
+        if display and egl.eglInitialize(ctypes.c_void_p(display), None, None):
+            egl.eglTerminate(ctypes.c_void_p(display))
+            return True
+    return False

@@ -1,0 +1,198 @@
+"""What happens when the agent moves: one step of the soccer world, by MuJoCo.
+
+Outside, lengths are those of the unit square; inside, metres from the field's centre.
+"""
+
+import math
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from palpate.envs.soccer import engine
+from palpate.envs.soccer.config import GAP, MOVED_EPSILON, SCALE, TIME_LIMIT, SoccerConfig
+from palpate.envs.soccer.mechanics import TIMESTEP, build, fence
+
+REST_SPEED = 0.05  # metres per second, of the centre and of the rolling surface: slower is at rest
+CHUNK = 10  # time steps between two looks at a rolling ball: longer than a collision lasts
+PINNED_DEPTH = 0.15  # of the ball's radius: so deep in the agent, and at the fence too, it has no way out
+CREEP = 1e-6  # metres that a ball at rest may move by rounding; a step undoes them
+CLEARANCE = 1e-6  # metres of a resting ball from the fence, which would push it otherwise
+
+
+class Outcome(NamedTuple):
+    """The end of a step, in the unit square."""
+
+    agent: np.ndarray  # [2] float32
+    object: np.ndarray  # [2] float32
+    orientation: np.ndarray  # [4] float32
+    contact: bool  # touched, by the simulator's own list, and moved by more than MOVED_EPSILON
+    grazing: bool  # touched, but not moved so far: the ball was put back
+    settled: bool  # the ball came to rest in time; otherwise it was stopped
+    stopped: bool  # the agent stopped before its target, at a ball that could not give way
+
+
+@final
+class Physics:
+    """Moves the agent along a segment and waits until the ball rests."""
+
+    def __init__(self, config: SoccerConfig) -> None:
+        mujoco = self._mujoco = engine.load()
+        self._model: Any = build(mujoco, config)
+        self._data = mujoco.MjData(self._model)
+        self._agent_geom, self._floor_geom = (
+            mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in ("agent", "floor")
+        )
+        self._normals, self._offsets = fence()
+        self._reach = SCALE * config.reach
+        self._radius = SCALE * config.ball_radius
+        self._speed = SCALE * config.agent_speed
+        self._height = self._resting_height()
+
+    def step(
+        self, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray, target: np.ndarray, *, skip: bool = True
+    ) -> Outcome:
+        """The agent goes straight from `agent` to `target` [2]; the ball lies at rest at `position`.
+
+        With `skip`, the time steps at the beginning of the path in which the bodies are farther apart than `GAP` are
+        not simulated: nothing acts on a ball that rests on a plane, and the agent's motion is prescribed, so the
+        simulator would return what it was given. A path that stays away entirely therefore costs nothing.
+        """
+        start, end, ball = ((x.astype(float) - 0.5) * SCALE for x in (agent, target, position))
+        length = math.dist(start, end)
+        heading = (end - start) / length if length else np.zeros(2)
+        free = _free_length(start, heading, length, ball, self._reach + SCALE * GAP) if skip else 0.0
+        if free is None:
+            return Outcome(target, position, orientation, contact=False, grazing=False, settled=True, stopped=False)
+        self._place(start, ball, orientation)
+        gone, touched, pinned = self._walk(start, heading, free, length)
+        assert touched or np.abs(self._data.qpos[2:4] - ball).max() < CREEP, "a ball moved that nobody touched"
+        settled = pinned or not touched or self._wait(start + heading * gone)
+        parted = self._part(start, heading, gone, self._inside(self._data.qpos[2:4]), pinned) if touched else None
+        contact = parted is not None and math.dist(_unit(parted[1]), position) > MOVED_EPSILON
+        if parted is None or not contact:
+            parted = self._part(start, heading, gone, ball, pinned=True) or (0.0, ball)
+        gone, rest = parted
+        return Outcome(
+            _unit(start + heading * gone) if gone < length else target,
+            _unit(rest) if contact else position,
+            _normalised(self._data.qpos[5:9]) if contact else orientation,
+            contact=contact,
+            grazing=touched and not contact,
+            settled=settled,
+            stopped=gone < length,
+        )
+
+    def _place(self, agent: np.ndarray, ball: np.ndarray, orientation: np.ndarray) -> None:
+        self._mujoco.mj_resetData(self._model, self._data)
+        qpos = self._data.qpos
+        qpos[:2], qpos[2:4], qpos[4], qpos[5:9] = agent, ball, self._height, orientation
+
+    def _walk(self, start: np.ndarray, heading: np.ndarray, gone: float, length: float) -> tuple[float, bool, bool]:
+        """Step the agent from `gone` to `length`: how far it came, whether it touched, whether it was stopped.
+
+        Its position and velocity are written before every time step, so that the contact solver sees a body which
+        moves and is not deflected. The list of contacts is read after every one.
+        """
+        mujoco, model, data = self._mujoco, self._model, self._data
+        qpos, qvel = data.qpos, data.qvel
+        velocity, stride = heading * self._speed, self._speed * TIMESTEP
+        first, last = int(gone / stride), math.ceil(length / stride)
+        touched = False
+        for step in range(first, last + 1):
+            gone = min(step * stride, length)
+            qpos[:2] = start + heading * gone
+            qvel[:2] = velocity
+            mujoco.mj_step(model, data)
+            if data.ncon > 1 or (touched and data.ncon):  # more than the grass, off which a kicked ball may hop
+                depth, fenced = self._contacts()
+                touched |= depth is not None
+                if fenced and depth is not None and depth > PINNED_DEPTH * self._radius:
+                    return gone, True, True
+        return length, touched, False
+
+    def _contacts(self) -> tuple[float | None, bool]:
+        """How deep the ball is in the agent, None if they do not touch, and whether it touches the fence."""
+        depth, fenced = None, False
+        contact = self._data.contact
+        for (one, two), distance in zip(contact.geom.tolist(), contact.dist.tolist(), strict=True):
+            if self._agent_geom in (one, two):
+                depth = -distance
+            elif self._floor_geom not in (one, two):
+                fenced = True
+        return depth, fenced
+
+    def _wait(self, agent: np.ndarray) -> bool:
+        """Let the ball roll until it rests; False when the time is up."""
+        mujoco, data = self._mujoco, self._data
+        slow = 0
+        for _ in range(round(TIME_LIMIT / TIMESTEP / CHUNK)):
+            data.qpos[:2], data.qvel[:2] = agent, 0
+            mujoco.mj_step(self._model, data, nstep=CHUNK)
+            vx, vy, vz, wx, wy, _ = data.qvel[2:8].tolist()
+            fastest = max(abs(vx), abs(vy), abs(vz), self._radius * abs(wx), self._radius * abs(wy))
+            # Twice in a row: a bounce turns round within less than a chunk.
+            slow = slow + 1 if fastest < REST_SPEED else 0
+            if slow == 2:
+                return True
+        return False
+
+    def _inside(self, place: np.ndarray) -> np.ndarray:
+        """The same place, or the nearest inside the fence: a ball pressed against it is a little too deep."""
+        place = place.copy()
+        for _ in range(8):
+            excess = self._normals @ place - (self._offsets * SCALE - CLEARANCE)
+            worst = int(excess.argmax())
+            if excess[worst] <= 0:
+                break
+            place -= self._normals[worst] * excess[worst]
+        return place
+
+    def _part(
+        self, start: np.ndarray, heading: np.ndarray, gone: float, rest: np.ndarray, pinned: bool
+    ) -> tuple[float, np.ndarray] | None:
+        """How far the agent went and where the ball rests, at least `GAP` apart; None: they cannot be parted.
+
+        A ball that came to rest closer to the agent is moved by what is missing. Where it is held by the fence, the
+        agent goes back along its path instead, and no farther than its start.
+        """
+        distance = self._reach + SCALE * GAP * 1.001
+        agent = start + heading * gone
+        apart = math.dist(rest, agent)
+        if apart >= distance:
+            return gone, rest
+        if not pinned and apart > 0:
+            pushed = self._inside(agent + (rest - agent) * (distance / apart))
+            if math.dist(pushed, agent) > self._reach + SCALE * GAP:
+                return gone, pushed
+        if math.dist(rest, start) < distance:
+            return None
+        free = _free_length(start, heading, gone, rest, distance)
+        return None if free is None else (free, rest)
+
+    def _resting_height(self) -> float:
+        """Of the ball's centre on the grass, which gives a little: found once, so that a ball at rest stays there."""
+        self._height = self._radius
+        self._place(np.array((-40.0, -40.0)), np.zeros(2), np.array((1.0, 0.0, 0.0, 0.0)))
+        self._mujoco.mj_step(self._model, self._data, nstep=200)
+        return float(self._data.qpos[4])
+
+
+def _free_length(
+    start: np.ndarray, heading: np.ndarray, length: float, ball: np.ndarray, distance: float
+) -> float | None:
+    """How far the agent gets before it is within `distance` of the ball; None: all the way."""
+    offset = ball - start
+    along = float(offset @ heading)
+    inside = distance * distance - (float(offset @ offset) - along * along)
+    if inside < 0 or along < 0:
+        return None
+    enter = along - math.sqrt(inside)
+    return None if enter > length else max(enter, 0.0)
+
+
+def _unit(place: np.ndarray) -> np.ndarray:
+    return (place / SCALE + 0.5).astype(np.float32)
+
+
+def _normalised(quaternion: np.ndarray) -> np.ndarray:
+    return (quaternion / np.linalg.norm(quaternion)).astype(np.float32)

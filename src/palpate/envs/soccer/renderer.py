@@ -1,0 +1,122 @@
+"""OpenGL for the soccer world: a context with the scene's textures and meshes in it, and a buffer to draw into."""
+
+import atexit
+import os
+import threading
+from typing import Any, final
+
+import numpy as np
+
+from palpate.envs.soccer import engine
+from palpate.envs.soccer.config import CAMERAS, FIRST_PERSON, SCALE, SoccerConfig
+from palpate.envs.soccer.scene import AGENT_GROUP, Look, build
+
+MOST_GEOMS = 200
+
+
+@final
+class Renderer:
+    """Draws the scene of some worlds with one look."""
+
+    def __init__(self, config: SoccerConfig, look: Look) -> None:
+        mujoco = self._mujoco = engine.load()
+        self.serves = _serves(config, look)
+        self._model = build(mujoco, config, look)
+        self._data = mujoco.MjData(self._model)
+        self._size = self._model.vis.global_.offwidth, self._model.vis.global_.offheight
+        self._gl, self._context = engine.open_gl(self._model, *self._size)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self._scene = mujoco.MjvScene(self._model, maxgeom=MOST_GEOMS)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_HAZE] = False
+        self._camera = mujoco.MjvCamera()
+        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        self._all, self._others = mujoco.MjvOption(), mujoco.MjvOption()
+        self._others.geomgroup[AGENT_GROUP] = 0
+        _live.add(self)
+        atexit.unregister(_free_all)
+        atexit.register(_free_all)  # last in, first out: before the display, which now exists, is closed
+
+    def focus(self, width: int, height: int) -> None:
+        """Make this the context to draw in, with pictures of this size."""
+        self._gl.make_current()
+        if self._size != (width, height):
+            self._mujoco.mjr_resizeOffscreen(width, height, self._context)
+            self._size = width, height
+        self._rectangle = self._mujoco.MjrRect(0, 0, width, height)
+        self._pixels = np.empty((height, width, 3), np.uint8)
+
+    def pose(self, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray) -> None:
+        """Put the bodies where one state says."""
+        pose(self._model, self._data, agent, position, orientation)
+
+    def shoot(self, camera: str) -> np.ndarray:
+        """One picture [h, w, 3], valid until the next."""
+        mujoco, on_agent = self._mujoco, camera in FIRST_PERSON
+        self._camera.fixedcamid = CAMERAS.index(camera)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = on_agent  # the others look down
+        mujoco.mjv_updateScene(
+            self._model,
+            self._data,
+            self._others if on_agent else self._all,  # the agent's cameras would see its hair from inside
+            None,
+            self._camera,
+            mujoco.mjtCatBit.mjCAT_ALL,
+            self._scene,
+        )
+        mujoco.mjr_render(self._rectangle, self._scene, self._context)
+        mujoco.mjr_readPixels(self._pixels, None, self._rectangle, self._context)
+        return self._pixels[::-1]  # OpenGL's rows run upwards
+
+    def free(self) -> None:
+        """May be called again; nothing is drawn afterwards."""
+        if self in _live and self.serves[:2] == _whose():
+            self._gl.make_current()
+            self._context.free()
+            self._gl.free()
+        _live.discard(self)
+
+
+def pose(model: Any, data: Any, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray) -> None:
+    """Put the bodies where one state in the unit square says, and with them all that is seen."""
+    mujoco = engine.load()
+    data.qpos[:2] = (agent - 0.5) * SCALE
+    data.qpos[2:4] = (position - 0.5) * SCALE
+    data.qpos[5:9] = orientation
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_camlight(model, data)
+
+
+_live: set[Renderer] = set()
+# The renderer of the world that was closed last, for the next one: a new one takes half a second in software.
+_idle: list[Renderer] = []
+
+
+def take(config: SoccerConfig, look: Look) -> Renderer:
+    """A renderer for worlds of this kind: the one that was left, or a new one."""
+    if _idle and _idle[0].serves == _serves(config, look):
+        return _idle.pop()
+    return Renderer(config, look)
+
+
+def leave(renderer: Renderer) -> None:
+    """Keep it for the next world in place of the one before, which is freed."""
+    while _idle:
+        _idle.pop().free()
+    if renderer in _live:
+        _idle.append(renderer)
+
+
+def _free_all() -> None:
+    _idle.clear()
+    for renderer in tuple(_live):
+        renderer.free()
+
+
+def _whose() -> tuple[int, int]:
+    """OpenGL is bound to a thread, and does not survive a fork."""
+    return os.getpid(), threading.get_ident()
+
+
+def _serves(config: SoccerConfig, look: Look) -> tuple[object, ...]:
+    return *_whose(), look, config.shadows, config.agent_radius, config.ball_radius

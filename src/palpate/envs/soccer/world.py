@@ -1,0 +1,189 @@
+"""Soccer: an agent that kicks a ball, from a camera beside the field or from four on the agent (paper, Sec. 5.2).
+
+The paper's world was a Unity player; this one is MuJoCo. States live in the unit square, x to the right and y up. The
+ball moves if and only if the agent touches it on its way, and a step lasts until the ball rests.
+
+Legend: b batch, k candidates, v views, h and w picture height and width.
+"""
+
+from typing import NamedTuple, Self, final
+
+import numpy as np
+
+from palpate.envs.soccer.cameras import Cameras
+from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, SoccerConfig
+from palpate.envs.soccer.mechanics import fence
+from palpate.envs.soccer.physics import Outcome, Physics
+
+CANDIDATES = 64
+REASONS = ("grazing", "unsettled", "missed")  # why a proposal is dropped; missed: discs meet, the simulator's do not
+
+
+class Scene(NamedTuple):
+    """True states: what the learner never sees."""
+
+    agent: np.ndarray  # [b, 2] float32
+    object: np.ndarray  # [b, 2] float32
+    orientation: np.ndarray  # [b, 4] float32, the ball's, as a unit quaternion w x y z
+
+
+class Triples(NamedTuple):
+    """Transitions of true states; nothing is drawn."""
+
+    before: Scene
+    action: np.ndarray  # [b, 2] float32, the displacement achieved
+    after: Scene
+    contact: np.ndarray  # [b] bool: touched, which is the same as moved
+    stopped: np.ndarray  # [b] bool: the agent stopped before its target, at a ball that could not give way
+    dropped: dict[str, int]  # proposals that were not kept, by reason
+
+
+class Rows(NamedTuple):
+    """Transitions with their pictures: [b, h, w, 3] in third person, [b, 4, h, w, 3] in first person, uint8."""
+
+    observation: np.ndarray
+    action: np.ndarray  # [b, 2] float32, the displacement achieved
+    next_observation: np.ndarray
+    agent: np.ndarray  # [b, 2] float32, as all states
+    object: np.ndarray
+    agent_next: np.ndarray
+    object_next: np.ndarray
+    contact: np.ndarray  # [b] bool
+    dropped: dict[str, int]
+
+
+@final
+class Soccer:
+    """The world: `states` are random triples, `rows` the same with pictures, `step` moves the agent of one scene.
+
+    Triple i of a seed depends on the seed, i and the world's constants alone, not on how it is looked at, so that
+    workers may share the rows of a set in any way and two sets of one seed differ only in the observation.
+    """
+
+    n = 2
+
+    def __init__(self, config: SoccerConfig | None = None) -> None:
+        self.config = config or SoccerConfig()
+        size = self.config.size
+        self.observation_shape = (3 if self.config.view == "third" else 12, size, size)
+        self._physics = Physics(self.config)
+        self._cameras = Cameras(self.config)
+        self._normals, self._offsets = fence()
+
+    def close(self) -> None:
+        """Free the renderer; states can still be computed."""
+        self._cameras.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # States
+
+    def states(self, seed: int, start: int, stop: int) -> Triples:
+        """Triples `start` to `stop` of this seed."""
+        if seed < 0 or not 0 <= start <= stop:
+            raise ValueError(f"rows {start} to {stop} of seed {seed} do not exist; allowed are 0 <= start <= stop")
+        dropped = dict.fromkeys(REASONS, 0)
+        found = [self._triple(seed, i, dropped) for i in range(start, stop)]
+        before = [scene for scene, _ in found]
+        after = [Scene(*outcome[:3]) for _, outcome in found]
+
+        def stack(scenes: list[Scene]) -> Scene:
+            return Scene(
+                *(np.array([s[k] for s in scenes], np.float32).reshape(len(scenes), w) for k, w in enumerate((2, 2, 4)))
+            )
+
+        first, second = stack(before), stack(after)
+        return Triples(
+            first,
+            second.agent - first.agent,
+            second,
+            np.array([outcome.contact for _, outcome in found], bool),
+            np.array([outcome.stopped for _, outcome in found], bool),
+            dropped,
+        )
+
+    def reset(self, rng: np.random.Generator) -> Scene:
+        """A random scene, b = 1."""
+        scenes, _ = self._propose(rng)
+        return Scene(*(x[:1] for x in scenes))
+
+    def step(self, scene: Scene, displacement: np.ndarray) -> Outcome:
+        """Move the agent of one scene (b = 1) by `displacement` [2], stopped at the border axis by axis.
+
+        A grazing touch, which would move the ball by no more than `MOVED_EPSILON`, leaves it where it is.
+        """
+        agent, position, orientation = (x[0] for x in scene)
+        target = np.clip(agent + displacement, *AGENT_RANGE).astype(np.float32)
+        return self._physics.step(agent, position, orientation, target)
+
+    def _triple(self, seed: int, row: int, dropped: dict[str, int]) -> tuple[Scene, Outcome]:
+        rng = np.random.default_rng(np.random.SeedSequence([seed, row]))
+        share, coin = self.config.contact_share, rng.random()
+        while True:
+            scenes, target = self._propose(rng)
+            if share is None:
+                wanted = np.arange(len(target))
+            else:
+                wanted = np.flatnonzero(self.touches(scenes, target) == (coin < share))
+            for i in wanted:
+                scene = Scene(*(x[i] for x in scenes))
+                outcome = self._physics.step(*scene, target[i])
+                if not outcome.settled:
+                    dropped["unsettled"] += 1
+                elif outcome.grazing:
+                    dropped["grazing"] += 1
+                elif share is not None and outcome.contact != (coin < share):
+                    dropped["missed"] += 1
+                else:
+                    return scene, outcome
+
+    def _propose(self, rng: np.random.Generator) -> tuple[Scene, np.ndarray]:
+        """Random scenes with bodies apart, and targets of the agent [k, 2]; k varies."""
+        agent, target = rng.uniform(*AGENT_RANGE, (2, CANDIDATES, 2)).astype(np.float32)
+        position = rng.uniform(*FENCE_RANGE, (CANDIDATES, 2)).astype(np.float32)
+        orientation = rng.normal(size=(CANDIDATES, 4))
+        orientation = (orientation / np.linalg.norm(orientation, axis=1, keepdims=True)).astype(np.float32)
+        inside = ((position - 0.5) @ self._normals.T < self._offsets - GAP).all(1)
+        apart = np.linalg.norm(agent - position, axis=1) > self.config.reach + GAP
+        keep = inside & apart
+        return Scene(agent[keep], position[keep], orientation[keep]), target[keep]
+
+    def touches(self, scene: Scene, target: np.ndarray) -> np.ndarray:
+        """Whether discs of the bodies' radii meet while the agent goes straight to `target` [b, 2]: [b] bool."""
+        move, offset = target - scene.agent, scene.object - scene.agent
+        share = (offset * move).sum(1) / np.maximum((move * move).sum(1), 1e-20)
+        nearest = np.linalg.norm(offset - np.clip(share, 0, 1)[:, None] * move, axis=1)
+        return nearest <= self.config.reach
+
+    # Pictures
+
+    def rows(self, seed: int, start: int, stop: int) -> Rows:
+        """Triples `start` to `stop` of this seed with their observations."""
+        triples = self.states(seed, start, stop)
+        before, after = triples.before, triples.after
+        return Rows(
+            self.observe(before),
+            triples.action,
+            self.observe(after),
+            before.agent,
+            before.object,
+            after.agent,
+            after.object,
+            triples.contact,
+            triples.dropped,
+        )
+
+    def observe(self, scene: Scene) -> np.ndarray:
+        """What the configured view shows: [b, h, w, 3], or [b, 4, h, w, 3] in first person, uint8."""
+        size = self.config.size
+        if self.config.view == "third":
+            return self.render(scene, "third", size, size)
+        return self._cameras.draw(*scene, FIRST_PERSON, size, size)
+
+    def render(self, scene: Scene, camera: str = "third", width: int = 640, height: int = 480) -> np.ndarray:
+        """Scenes from one of `CAMERAS`: [b, h, w, 3] uint8."""
+        return self._cameras.draw(*scene, (camera,), width, height)[:, 0]
