@@ -22,6 +22,7 @@ from palpate.experiments import bench
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
 
+VERBS = ("demo", "collect", "train", "evaluate", "export", "reproduce", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
 TINY = ["--batch-size", "8", "--device", "cpu"]
@@ -77,9 +78,9 @@ class TestVerbs:
     def test_help(self) -> None:
         done = palpate()
         assert done.returncode == 0
-        assert all(verb in done.stdout for verb in ("demo", "collect", "train", "evaluate", "bench"))
+        assert all(verb in done.stdout for verb in VERBS)
 
-    @pytest.mark.parametrize("verb", ["demo", "collect", "train", "evaluate", "bench"])
+    @pytest.mark.parametrize("verb", VERBS)
     def test_help_of_a_verb(self, run: Run, verb: str) -> None:
         code, out, _ = run(verb, "--help")
         assert code == 0
@@ -147,6 +148,7 @@ class TestVerbs:
     def test_bench(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("palpate.experiments.bench.MEASURE_SECONDS", 0.0)
         monkeypatch.setattr("palpate.experiments.bench.SPRITES", ["palpate/Sprites-v0"])
+        monkeypatch.setattr("palpate.experiments.bench.ENCODED", {"small": (3, 20, 20), "mlp": (12,)})
         measure = bench._time
         monkeypatch.setattr(bench, "_time", lambda call, device, warm_up=0: measure(call, device, warm_up=0))
         code, out, _ = run("bench", "--device", "cpu")
@@ -154,7 +156,9 @@ class TestVerbs:
         assert "per second" in out.splitlines()[0]
         assert "generate and draw Sprites-v0" in out
         assert "training step, three small, 50 px, batch 128" in out
-        assert len(out.splitlines()) == 5
+        assert "encode, small, 20 px, batch 1 " in out
+        assert "encode, mlp, 12 numbers, batch 64 " in out
+        assert len(out.splitlines()) == 7
 
 
 class TestMistakes:

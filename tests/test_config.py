@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
+from palpate.config import BaselineConfig, ModelConfig, ObjectiveConfig, TrainingConfig
 
 
 def model(**changes: Any) -> ModelConfig:
@@ -116,11 +116,33 @@ class TestNamed:
         assert str(error.value) == message("objective", "papper", "'contact' or 'paper' or 'paper-gaussian'")
 
 
+class TestBaseline:
+    @pytest.mark.parametrize(
+        ("name", "bad", "allowed"),
+        [
+            ("latent_dim", 0, "1 or more"),
+            ("beta", -1.0, "0 or more"),
+            ("keypoint_std", 0.0, "more than 0, at most 0.5"),
+            ("keypoint_std", 0.6, "more than 0, at most 0.5"),
+        ],
+    )
+    def test_refuses(self, name: str, bad: Any, allowed: str) -> None:
+        with pytest.raises(ValueError) as error:
+            BaselineConfig(**{name: bad})
+        assert str(error.value) == message(name, bad, allowed)
+
+    def test_the_papers_latent(self) -> None:
+        assert BaselineConfig().latent_dim == 32
+
+
 class TestModel:
     @pytest.mark.parametrize(
         ("changes", "expected"),
         [
-            ({"method": "vae"}, message("method", "vae", "'interaction' or 'supervised'")),
+            (
+                {"method": "gan"},
+                message("method", "gan", "'interaction' or 'vae' or 'transporter' or 'supervised'"),
+            ),
             ({"encoder": "small"}, message("the encoder for vectors", "small", "'mlp'")),
             (
                 {"observation_shape": (3, 20, 20)},
@@ -133,6 +155,21 @@ class TestModel:
         with pytest.raises(ValueError) as error:
             model(**changes)
         assert str(error.value) == expected
+
+    @pytest.mark.parametrize(
+        "changes", [{}, {"encoder": "small", "observation_shape": (3, 20, 20), "n": 3}], ids=["vectors", "space"]
+    )
+    def test_keypoints_are_points_of_a_picture(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="it needs pictures, and actions of 2 dimensions"):
+            model(method="transporter", **changes)
+
+    @pytest.mark.parametrize("method", ["vae", "transporter"])
+    def test_baselines_have_no_body(self, method: str) -> None:
+        picture = {"encoder": "small", "observation_shape": (3, 20, 20)}
+        with pytest.raises(ValueError) as error:
+            model(method=method, objective=ObjectiveConfig(body="axes"), **picture)
+        assert str(error.value) == message("body", "axes", f"'round' for the method {method!r}, which finds no axes")
+        assert model(method=method, **picture).method == method
 
     @pytest.mark.parametrize("n", [1, 3])
     def test_axes_are_for_the_plane(self, n: int) -> None:

@@ -21,7 +21,7 @@ FLOORS: list[set[str]] = [
     {"models"},
     {"metrics", "training", "representation"},
     {"figures"},
-    {"api", "report"},
+    {"api", "report", "deploy"},
     {"experiments"},
     {"cli"},
 ]

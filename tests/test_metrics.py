@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from palpate.data.labelled import Truth
-from palpate.metrics import TITLES, auroc, axis_error, common_translation, detection, isometry, l_test, measure
+from palpate.metrics import (
+    TITLES,
+    affine_probe,
+    aligned,
+    auroc,
+    axis_error,
+    common_translation,
+    detection,
+    isometry,
+    l_test,
+    measure,
+)
 from palpate.models.inputs import Encoding
 
 
@@ -34,7 +45,7 @@ def test_truth_plus_a_translation_is_perfect(n: int) -> None:
     scores = measure(answer(truth, h, h), truth, contact=certain, would_touch=certain)
     zero = ("l_test", "agent_error", "object_error", "isometry", "orientation_error")
     assert [getattr(scores, name) for name in zero] == pytest.approx([0] * 5, abs=1e-6)
-    assert [getattr(scores, name) for name in TITLES if name not in zero] == [1.0] * 6
+    assert [score for name in TITLES if name not in zero and (score := getattr(scores, name)) is not None] == [1.0] * 6
 
 
 def test_shifting_the_object_alone_costs_its_square() -> None:
@@ -185,6 +196,124 @@ def test_numpy_and_gradients_are_welcome() -> None:
     learned = Encoding(truth.agent.clone().requires_grad_(), truth.object, None, truth.angle)
     assert measure(learned, arrays) == measure(answer(truth), truth)
     assert isinstance(arrays.agent, np.ndarray)
+
+
+def a_latent(truth: Truth, k: int = 5, seed: int = 1) -> tuple[Encoding, Tensor]:
+    """Agents shifted by (1, 2), and objects as k numbers: an affine map of their position and noise beside it."""
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(4, k, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(len(truth.agent), 2, generator=generator)
+    latent = torch.cat((truth.object, noise), -1) @ mix + 3
+    return Encoding(truth.agent + torch.tensor([1.0, 2.0]), latent, None, None), mix
+
+
+class TestProbe:
+    def test_reads_a_latent_into_the_agents_frame(self) -> None:
+        truth = random_truth()
+        scores = measure(a_latent(truth)[0], truth, reference=(a_latent(truth)[0], truth), places_object=False)
+        assert scores.probe_rows == 400
+        assert (scores.l_test, scores.agent_error, scores.object_error) == pytest.approx((0, 0, 0), abs=1e-5)
+
+    def test_is_fitted_on_the_reference_alone(self) -> None:
+        """Where the latent of the reference says nothing of the object, neither do the scores."""
+        truth = random_truth()
+        learned, _ = a_latent(truth)
+        silent = learned._replace(object=torch.randn(400, 5, generator=torch.Generator().manual_seed(3)))
+        scores = measure(learned, truth, reference=(silent, truth), places_object=False)
+        assert scores.l_test > 0.3 * scores.constant["l_test"]
+        halves = measure(learned._replace(object=torch.where(torch.arange(400)[:, None] % 2 == 0, learned.object, 0.0)),
+                         truth, places_object=False)  # fmt: skip
+        assert halves.probe_rows == halves.count == 200
+        assert halves.object_error > 0.1  # the odd rows are the ones evaluated
+
+    def test_sees_the_object_alone(self) -> None:
+        """The agent's error stays in L_test, though a probe of both could take it out."""
+        truth = random_truth()
+        wobble = 0.1 * torch.randn(400, 2, generator=torch.Generator().manual_seed(4))
+        learned = a_latent(truth)[0]._replace(agent=truth.agent + wobble)
+        scores = measure(learned, truth, reference=(learned, truth), places_object=False)
+        assert scores.l_test == pytest.approx(float((wobble - wobble.mean(0)).square().sum(-1).mean()), rel=1e-4)
+
+    def test_agrees_with_the_normal_equations(self) -> None:
+        x, target = torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        one = np.c_[x.numpy(), np.ones(50)]
+        twin = np.linalg.solve(one.T @ one, one.T @ target.numpy())
+        np.testing.assert_allclose(affine_probe(x, target).numpy(), twin, rtol=1e-8)
+
+    def test_idle_dimensions_do_no_harm(self) -> None:
+        truth = random_truth()
+        learned, _ = a_latent(truth)
+        idle = learned._replace(object=torch.cat((learned.object, torch.zeros(400, 2), learned.object[:, :1]), -1))
+        scores = measure(idle, truth, reference=(idle, truth), places_object=False)
+        assert scores.object_error == pytest.approx(0, abs=1e-4)
+
+    def test_says_so(self) -> None:
+        truth = random_truth()
+        probed = measure(a_latent(truth)[0], truth, places_object=False)
+        text = str(probed)
+        assert "L_test (probe) " in text
+        assert "object error (probe) " in text
+        assert "agent error (probe)" not in text
+        assert "affine map, fitted to the true states of 200 observations" in text
+        assert probed.as_dict()["probe_rows"] == 200
+        assert "probe" not in str(measure(answer(truth), truth)) + str(measure(answer(truth), truth).as_dict())
+
+    def test_a_latent_is_not_taken_for_a_position(self) -> None:
+        truth = random_truth()
+        with pytest.raises(ValueError, match=r"encoding's object has shape \(400, 5\)"):
+            measure(a_latent(truth)[0], truth)
+        with pytest.raises(ValueError, match=r"encoding's agent has shape \(399, 2\)"):
+            measure(a_latent(random_truth(399))[0], truth, places_object=False)
+
+
+class TestKeypoints:
+    def test_one_order_for_the_run(self) -> None:
+        truth = random_truth()
+        crossed = Encoding(truth.object, truth.agent, None, None)
+        for learned in (answer(truth)._replace(orientation=None), crossed):
+            scores = measure(learned, truth, tells_apart=False)
+            assert (scores.l_test, scores.swap_rate, scores.probed_l_test) == pytest.approx((0, 0, 0), abs=1e-6)
+        assert measure(crossed, truth).l_test > 0.3
+
+    def test_the_order_is_chosen_on_the_reference(self) -> None:
+        truth = random_truth()
+        crossed = Encoding(truth.object, truth.agent, None, None)
+        scores = measure(answer(truth)._replace(orientation=None), truth, reference=(crossed, truth), tells_apart=False)
+        assert scores.swap_rate == 1
+        assert scores.l_test == pytest.approx(4 * float((truth.agent - truth.object).square().sum(-1).mean()), rel=1e-4)
+
+    def test_swaps_are_counted_and_cost(self) -> None:
+        truth = random_truth()
+        wrong = (torch.arange(400) % 8 == 1)[:, None]  # a quarter of the odd rows
+        learned = Encoding(
+            torch.where(wrong, truth.object, truth.agent), torch.where(wrong, truth.agent, truth.object), None, None
+        )
+        scores = measure(learned, truth, tells_apart=False)
+        assert scores.swap_rate == 0.25
+        assert scores.constant["swap_rate"] == 0.5
+        assert scores.l_test > 0.05
+        assert "agent and object swapped" in str(scores)
+        assert "one order for all observations" in str(scores)
+
+    def test_the_probe_stands_beside_the_raw_error(self) -> None:
+        """A picture plane that is stretched, sheared and mirrored: raw it is wrong, an affine map mends it."""
+        truth = random_truth()
+        camera = torch.tensor([[0.5, 0.2], [0.0, 0.7]])
+        seen = Encoding(truth.agent @ camera + 0.1, truth.object @ camera + 0.1, None, None)
+        scores = measure(seen, truth, tells_apart=False)
+        assert scores.l_test > 0.02
+        assert scores.probed_l_test == pytest.approx(0, abs=1e-6)
+        assert scores.as_dict()["probed_l_test"] == scores.probed_l_test
+        assert scores.as_dict()["constant probed_l_test"] == scores.constant["l_test"]
+
+
+def test_aligned_is_what_a_picture_shows() -> None:
+    truth = random_truth()
+    learned, _ = a_latent(truth)
+    crossed = Encoding(truth.object + 5, truth.agent + 5, None, None)
+    for shown in (aligned(learned, truth, places_object=False), aligned(crossed, truth, tells_apart=False)):
+        torch.testing.assert_close(shown.agent.float(), truth.agent, atol=1e-5, rtol=0)
+        torch.testing.assert_close(shown.object.float(), truth.object, atol=1e-5, rtol=0)
 
 
 def test_mistakes_are_named() -> None:

@@ -38,7 +38,8 @@ def test_the_command_line_is_understood(command: str) -> None:
 
 
 def test_there_are_commands() -> None:
-    assert {shlex.split(command)[1] for command in COMMANDS} == {"collect", "train", "evaluate", "bench"}
+    verbs = {"collect", "train", "evaluate", "export", "reproduce", "bench"}
+    assert {shlex.split(command)[1] for command in COMMANDS} == verbs
 
 
 def test_pictures_are_there() -> None:

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import palpate
+from palpate.checkpoint import write_state
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.models.store import FORMAT_VERSION, build, load_model, save_model
 
@@ -85,10 +86,32 @@ def test_config_lacks_something(folder: Path, field: str) -> None:
     assert field in refused(folder, "cannot be read as a palpate model")
 
 
-@pytest.mark.parametrize("change", [{"encoder": "vgg"}, {"n": 0}, {"colour": "red"}, {"objective": {"speed": 3}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder": "vgg"},
+        {"n": 0},
+        {"n": 2.5},
+        {"colour": "red"},
+        {"objective": {"speed": 3}},
+        {"observation_shape": ["four"]},
+        {"observation_shape": [-4]},
+        {"observation_shape": [2, 2]},
+        {"observation_shape": []},
+        {"observation_shape": 4},
+    ],
+    ids=str,
+)
 def test_config_describes_no_model(folder: Path, change: dict[str, Any]) -> None:
     described = json.loads((folder / "config.json").read_text())["model"]
     edit(folder, model=described | change)
+    refused(folder, "cannot be read as a palpate model")
+
+
+@pytest.mark.parametrize("origin", [[1.0], [1.0, 2.0, 3.0], [1.0, "east"], 3.0, [1.0, float("nan")]])
+def test_an_origin_that_is_none(folder: Path, origin: Any) -> None:
+    """One number would move both axes."""
+    edit(folder, origin=origin)
     refused(folder, "cannot be read as a palpate model")
 
 
@@ -108,6 +131,11 @@ def test_truncated_weights(folder: Path, kept: int) -> None:
 def test_foreign_weights(folder: Path) -> None:
     save_file({"weight": torch.zeros(3)}, folder / "model.safetensors")
     refused(folder, "is damaged or was not written by palpate")
+
+
+def test_tensors_of_something_else(folder: Path) -> None:
+    write_state(folder / "model.safetensors", {"optimiser": {"step": torch.zeros(())}}, {})
+    refused(folder, "does not fit")
 
 
 def test_weights_of_another_model(folder: Path) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from palpate.data.labelled import Labelled as Labelled
     from palpate.data.labelled import Truth as Truth
     from palpate.data.transitions import Transitions as Transitions
+    from palpate.deploy import export as export
     from palpate.representation import Representation as Representation
     from palpate.representation import load as load
 
@@ -22,6 +23,7 @@ _HOMES = {
     "Truth": "palpate.data.labelled",
     "collect": "palpate.data.collect",
     "evaluate": "palpate.api",
+    "export": "palpate.deploy",
     "fit": "palpate.api",
     "load": "palpate.representation",
 }

@@ -5,7 +5,7 @@ import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
@@ -131,9 +131,10 @@ class Train:
     out: Path
     """Folder of the run."""
     method: Method = "interaction"
-    """interaction learns from triples alone; supervised, the limit, from true states."""
+    """interaction learns from triples alone, and so do the baselines vae and transporter; supervised, the limit, from
+    true states."""
     objective: Objective = "contact"
-    """contact is ours; paper and paper-gaussian are the paper's."""
+    """contact is ours; paper and paper-gaussian are the paper's. For the interaction method."""
     encoder: Encoder = "auto"
     """auto: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
     body: Body = "round"
@@ -152,7 +153,7 @@ class Train:
 
     def __call__(self) -> None:
         from palpate.api import fit
-        from palpate.envs.registration import world
+        from palpate.envs.registration import stream_world
         from palpate.experiments.pictures import illustrate
         from palpate.training import training_device
 
@@ -161,7 +162,7 @@ class Train:
         source: Any = self.data
         if self.env is not None:
             options = {"size": self.size, "contact_share": self.contact_share}
-            source = world(self.env, device=training_device(self.training), **options)
+            source = stream_world(self.env, device=training_device(self.training), **options)
         test = self._test()
         model = fit(
             source,
@@ -224,6 +225,143 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a trained model to one file that runs without palpate; see docs/deploy.md.
+
+    Raw observations go in, in batches of any size; agent, object, covariance and orientation come out, in the action's
+    unit. The file is compared with the model first, and not written where they disagree.
+    """
+
+    run: Positional[Path]
+    """Folder of a run or of a saved model."""
+    format: Literal["onnx", "torch"] = "onnx"
+    """onnx for onnxruntime and its kin; torch for torch.export.load."""
+    out: Path | None = None
+    """The file; RUN/model.onnx or RUN/model.pt2 when left out."""
+    data: Path | None = None
+    """HDF5 file of triples whose first observations are compared too, beside random ones."""
+    force: bool = False
+    """Overwrite the file."""
+
+    def __call__(self) -> None:
+        import time
+
+        from palpate.data.transitions import Transitions
+        from palpate.deploy import SUFFIX, export
+        from palpate.representation import load
+
+        start, model, observation = time.monotonic(), load(self.run), None
+        if self.data is not None:
+            with Transitions.open(self.data) as triples:
+                observation = triples.rows(slice(0, min(len(triples), 64))).o
+        out = self.out or self.run / f"model{SUFFIX[self.format]}"
+        made = export(model, out, format=self.format, observation=observation, overwrite=self.force)
+        print(f"{made.path}: {made.bytes / 1e6:.1f} MB, {time.monotonic() - start:.1f} s")
+        shapes = {"observation": made.metadata["input"]} | made.metadata["outputs"]
+        print("\n".join(f"  {name:<12} {said['dtype']:<8} {said['shape']}" for name, said in shapes.items()))
+        print(f"It differs from the model by at most {made.difference:.1g} of an action, over {made.rows} observations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """Run the comparisons of the paper, and write their tables and figures.
+
+    sprites: three worlds x (ours, paper-gaussian, paper, transporter, vae, supervised). soccer: the same from a camera
+    beside the field and from four on the agent. ablation: our objective with one switch changed at a time. shares: few
+    contacts and many, a fixed set of triples, numbers in place of pictures. See docs/reproduce.md.
+
+    A run leaves one small JSON in OUT/EXPERIMENT. Those that are there are skipped, so a table grows as machine time
+    comes: Ctrl-C keeps everything, and the same command goes on. A run that fails does not stop the others. Try it:
+
+      palpate reproduce sprites --seeds 1 --worlds vanilla --methods ours supervised
+    """
+
+    experiment: Positional[Literal["sprites", "soccer", "ablation", "shares", "all"]]
+    """What to run."""
+    seeds: int = 3
+    """Seeds 0 to SEEDS - 1 of every run."""
+    preset: Literal["auto", "small", "paper"] = "auto"
+    """paper: ResNet-18s, 100 x 100 pixels, 2,500 steps, for a GPU. small: small CNNs, 50 x 50, 350 steps, for CPUs.
+    auto: paper where there is a GPU."""
+    out: Path = Path("results")
+    """Folder of the results."""
+    data: Path = Path("data")
+    """Folder of the Soccer sets, which are collected once, by all cores."""
+    worlds: tuple[str, ...] = ()
+    """Only these worlds, for instance vanilla background."""
+    methods: tuple[str, ...] = ()
+    """Only these methods, for instance ours transporter."""
+    steps: int | None = None
+    """Optimiser steps in place of the preset's."""
+    paper_schedule: bool = False
+    """Train paper and paper-gaussian also on the paper's own schedule: 100 epochs over a fixed set, Adam at 1e-3."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto: a GPU if there is one."""
+    compile: bool | None = None
+    """With torch.compile; as the preset says when left out."""
+    jobs: int | None = None
+    """Runs at a time, each with its share of the cores; when left out, one on a GPU, else one for each core."""
+    slurm: bool = False
+    """Submit each run as a job of a Slurm cluster, and wait for them; needs the extra palpate[slurm]."""
+    partition: str | None = None
+    """Slurm: the partition."""
+    time: int = 60
+    """Slurm: minutes for a run; one that takes longer goes on the next time."""
+    figures_only: bool = False
+    """Run nothing: write tables and figures from the JSON that is there."""
+    force: bool = False
+    """Make runs again that are there."""
+
+    def __call__(self) -> None:
+        from palpate.experiments.presets import EXPERIMENTS, cases
+        from palpate.experiments.reproduce import choose_preset, most_jobs, reproduce, tables_and_figures
+        from palpate.experiments.runs import Place
+
+        experiments = EXPERIMENTS if self.experiment == "all" else (self.experiment,)
+        if self.figures_only:
+            tables, written = tables_and_figures(self.out, experiments)
+            if not tables:
+                raise FileNotFoundError(
+                    f"{self.out} holds no JSON of {' or '.join(experiments)}; run them first, without --figures-only"
+                )
+            self._say(tables, written)
+            return
+        slurm = self._slurm()
+        preset = choose_preset(self.preset, self.device, self.steps)
+        only = {"worlds": self.worlds, "methods": self.methods}
+        planned = cases(experiments, preset, self.seeds, paper_schedule=self.paper_schedule, **only)
+        place = Place(out=self.out, data=self.data, device=self.device, compile=self.compile)
+        jobs = most_jobs(planned, self.device) if self.jobs is None else self.jobs
+        report = reproduce(planned, place, jobs=jobs, slurm=slurm, force=self.force)
+        self._say(report.tables, report.written)
+        print(f"{len(report.finished)} runs made, {len(report.skipped)} were there, {len(report.failed)} failed")
+        if report.failed:
+            for name, message in report.failed.items():
+                print(f"palpate: {name}: {' '.join(message.split())}", file=sys.stderr)
+            print("Their tracebacks are in .runs; the same command tries them again", file=sys.stderr)
+            sys.exit(1)
+
+    def _slurm(self) -> Any:
+        from palpate.experiments.cluster import Slurm
+
+        if not self.slurm:
+            if self.partition is not None:
+                raise ValueError(f"partition is {self.partition!r}, but nothing is submitted; add --slurm")
+            return None
+        if self.preset == "auto":
+            raise ValueError("preset is 'auto', but the jobs run elsewhere; with --slurm give --preset small or paper")
+        if self.jobs is not None:
+            raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")
+        return Slurm(partition=self.partition, minutes=self.time, gpus=int(self.preset == "paper"))
+
+    def _say(self, tables: dict[str, str], written: list[Path]) -> None:
+        for experiment, text in tables.items():
+            print(f"\n{experiment}\n\n{text}")
+        for path in written:
+            print(f"Wrote    {path}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bench:
     """Speed of every hot path on this machine, as a table."""
 
@@ -247,6 +385,8 @@ Verb = (
     | Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
@@ -274,8 +414,13 @@ def _explain(error: Exception, arguments: list[str]) -> None:
     """Ends that are neither done nor a bug; whatever else it is goes on as it came."""
     from palpate.data.parts import Stopped
     from palpate.data.workers import WorkerError
+    from palpate.experiments.crew import Halted
     from palpate.training import Interrupted, NonFiniteLoss
 
+    if isinstance(error, Halted):
+        again = shlex.join(["palpate", *(a for a in arguments if a != "--force")])
+        print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
+        sys.exit(130)
     if isinstance(error, Stopped) and not error.can_go_on:
         print(f"palpate: {error}", file=sys.stderr)
         sys.exit(130)
@@ -286,7 +431,9 @@ def _explain(error: Exception, arguments: list[str]) -> None:
         again = shlex.join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), "--resume"])
         print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
         sys.exit(130)
-    if isinstance(error, NonFiniteLoss) or type(error).__module__.startswith("gymnasium.error"):
+    # An extra that is not installed; any other module that is missing is our bug.
+    extra = isinstance(error, ModuleNotFoundError) and "pip install 'palpate[" in str(error)
+    if extra or isinstance(error, NonFiniteLoss) or type(error).__module__.startswith("gymnasium.error"):
         print(f"palpate: {error}", file=sys.stderr)
         sys.exit(2)
     raise error

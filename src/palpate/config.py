@@ -5,9 +5,9 @@ They live together and import nothing heavy, so that the command line can show t
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-Method = Literal["interaction", "supervised"]
+Method = Literal["interaction", "vae", "transporter", "supervised"]
 Encoder = Literal["auto", "small", "resnet18", "mlp"]
 Objective = Literal["contact", "paper", "paper-gaussian"]
 Body = Literal["round", "axes"]
@@ -97,6 +97,23 @@ class ObjectiveConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaselineConfig:
+    """What the baselines leave open."""
+
+    latent_dim: int = 32
+    """VAE: dimension of z_ext, the paper's."""
+    beta: float = 1.0
+    """VAE: weight of the prior; 1 is the evidence bound."""
+    keypoint_std: float = 0.1
+    """Transporter: standard deviation of a keypoint's heat map, of the picture's longer side."""
+
+    def __post_init__(self) -> None:
+        _demand(self.latent_dim >= 1, "latent_dim", self.latent_dim, "1 or more")
+        _demand(self.beta >= 0, "beta", self.beta, "0 or more")
+        _demand(0 < self.keypoint_std <= 0.5, "keypoint_std", self.keypoint_std, "more than 0, at most 0.5")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """What is needed to build a model again, together with its weights."""
 
@@ -106,19 +123,31 @@ class ModelConfig:
     observation_dtype: Literal["uint8", "float32"] = "uint8"
     n: int
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    baseline: BaselineConfig = field(default_factory=BaselineConfig)
 
     def __post_init__(self) -> None:
-        _demand(self.method in ("interaction", "supervised"), "method", self.method, "'interaction' or 'supervised'")
+        _demand(self.method in get_args(Method), "method", self.method, " or ".join(map(repr, get_args(Method))))
         picture = len(self.observation_shape) == 3
         wanted = ("small", "resnet18") if picture else ("mlp",)
         kind = "pictures" if picture else "vectors"
         _demand(self.encoder in wanted, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, wanted)))
         _demand(self.n >= 1, "the action's dimension", self.n, "1 or more")
+        if self.method == "transporter" and (not picture or self.n != 2):
+            raise ValueError(
+                f"observations have shape {self.observation_shape} and actions {self.n} dimensions; the transporter "
+                "finds points of the picture plane: it needs pictures, and actions of 2 dimensions"
+            )
         _demand(
             self.objective.body == "round" or self.n == 2,
             "body",
             "axes",
             f"'round' when actions have {self.n} dimensions",
+        )
+        _demand(
+            self.objective.body == "round" or self.method in ("interaction", "supervised"),
+            "body",
+            self.objective.body,
+            f"'round' for the method {self.method!r}, which finds no axes",
         )
         if self.n == 1 and self.method == "interaction" and self.objective.radius is None:
             raise ValueError(
@@ -144,6 +173,8 @@ class TrainingConfig:
     """Decoupled weight decay."""
     clip_norm: float = 10.0
     """Gradients are shortened to this norm."""
+    jitter: float = 0.0
+    """Strength of random changes of light and noise on training pictures; nothing moves. Against overfitting."""
     seed: int = 0
     """Of weights, batches and everything else random."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -173,6 +204,7 @@ class TrainingConfig:
         _demand(self.schedule in ("one-cycle", "constant"), "schedule", self.schedule, "'one-cycle' or 'constant'")
         _demand(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         _demand(self.clip_norm > 0, "clip_norm", self.clip_norm, "more than 0")
+        _demand(0 <= self.jitter <= 1, "jitter", self.jitter, "0 to 1")
         _demand(self.device in ("auto", "cpu", "cuda"), "device", self.device, "'auto', 'cpu' or 'cuda'")
         allowed = ("auto", "32-true", "bf16-mixed")
         _demand(self.precision in allowed, "precision", self.precision, " or ".join(map(repr, allowed)))

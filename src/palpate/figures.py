@@ -33,6 +33,8 @@ TERMS = {
     "touch": VERMILION,
     "object": ORANGE,
     "angle": GREEN,
+    "reconstruction": VERMILION,
+    "prior": PURPLE,
 }
 
 
@@ -57,7 +59,7 @@ def overlay(
     columns = min(columns, count)
     rows = -(-count // columns)
     side = 2.4  # inches
-    figure = _figure(side * columns, side * rows * (top - bottom) / (right - left) + 0.4)
+    figure = blank(side * columns, side * rows * (top - bottom) / (right - left) + 0.4)
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
     ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
     for i in range(count):
@@ -67,14 +69,14 @@ def overlay(
         axes.imshow(picture, extent=extent, interpolation="nearest", cmap="gray", vmin=0, vmax=brightest)
         axes.set(xlim=(left, right), ylim=(bottom, top))
         axes.set_axis_off()
-        _draw(axes, agent[i], "agent, estimated", color=YELLOW, **dot)
-        _draw(axes, body[i], "object, estimated", color=PURPLE, **dot)
+        mark(axes, agent[i], "agent, estimated", color=YELLOW, **dot)
+        mark(axes, body[i], "object, estimated", color=PURPLE, **dot)
         if encoding.covariance is not None:
-            outline = body[i][:, None] + _ellipse(_array(encoding.covariance[i]))
-            _draw(axes, outline, "learned body", color=PURPLE, linewidth=1.2, solid_capstyle="round")
+            outline = body[i][:, None] + ellipse_line(_array(encoding.covariance[i]))
+            mark(axes, outline, "learned body", color=PURPLE, linewidth=1.2, solid_capstyle="round")
         if truth is not None:
             true = np.stack((_array(truth.agent[i]), _array(truth.object[i])), -1)
-            _draw(axes, true, "true", color="white", **ring)
+            mark(axes, true, "true", color="white", **ring)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     return figure
@@ -90,9 +92,9 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     panels = bool(terms) + bool(len(test))
     if not panels:
         raise ValueError(f"these {len(rows)} rows hold none of {', '.join(TERMS)} or l_test; give a run's metrics")
-    figure = _figure(4.4 * panels, 3.2)
+    figure = blank(4.4 * panels, 3.2)
     if terms:
-        axes = _panel(figure, 1, panels, title="Losses", xlabel="step")
+        axes = panel(figure, 1, panels, title="Losses", xlabel="step")
         for name, series in terms.items():
             axes.plot(*series.T, color=TERMS[name], linewidth=1.4, label=name)
         values = np.concatenate(list(terms.values()))[:, 1]
@@ -102,7 +104,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
             axes.set_yscale("symlog", linthresh=np.abs(values[values != 0]).min(initial=1.0))
         axes.legend(frameon=False, fontsize=9)
     if len(test):
-        axes = _panel(figure, panels, panels, title="$L_{test}$ (Eq. 8)", xlabel="step")
+        axes = panel(figure, panels, panels, title="$L_{test}$ (Eq. 8)", xlabel="step")
         axes.plot(*test.T, color=BLUE, linewidth=1.4, marker="o", markersize=3, label="learned")
         if len(constant):
             axes.axhline(constant[-1, 1], color=GREY, linestyle=":", label="constant answer")
@@ -122,8 +124,8 @@ def distance_histogram(
     d = np.maximum(_array(distances), SMALLEST)
     cut = float(np.exp(float(threshold))) if on == "log" else float(threshold)
     bins = np.geomspace(d.min() / 1.1, d.max() * 1.1, 61).tolist()
-    figure = _figure(5.2, 3.2)
-    axes = _panel(figure, 1, 1, xlabel="$d_W(w, w')$", ylabel="triples")
+    figure = blank(5.2, 3.2)
+    axes = panel(figure, 1, 1, xlabel="$d_W(w, w')$", ylabel="triples")
     if contact is None:
         axes.hist(d, bins=bins, color=GREY)
     else:
@@ -151,8 +153,8 @@ def error_map(encoding: Encoding, truth: Truth, bins: int = 12) -> Figure:
     count[count == 0] = np.nan
     error, right, up = (total / count for total in sums)
 
-    figure = _figure(5.0, 4.2)
-    axes = _panel(figure, 1, 1, title="Object error over the plane", xlabel="x", ylabel="y")
+    figure = blank(5.0, 4.2)
+    axes = panel(figure, 1, 1, title="Object error over the plane", xlabel="x", ylabel="y")
     axes.grid(False)
     axes.set_aspect("equal")
     mesh = axes.pcolormesh(*edges, error, cmap="YlOrBr", vmin=0.0)
@@ -166,11 +168,11 @@ def error_map(encoding: Encoding, truth: Truth, bins: int = 12) -> Figure:
     return figure
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _panel(figure: Figure, place: int, places: int, **texts: str) -> Axes:
+def panel(figure: Figure, place: int, places: int, **texts: str) -> Axes:
     axes = figure.add_subplot(1, places, place)
     axes.set(**texts)
     axes.title.set_fontsize(11)
@@ -181,12 +183,12 @@ def _panel(figure: Figure, place: int, places: int, **texts: str) -> Axes:
     return axes
 
 
-def _draw(axes: Axes, points: Array, label: str, **style: Any) -> None:
+def mark(axes: Axes, points: Array, label: str, **style: Any) -> None:
     """Points [2] or [2, k] with a dark rim, to be seen on any picture."""
     axes.plot(*points, label=label, path_effects=[withStroke(linewidth=2.4, foreground="black")], **style)
 
 
-def _ellipse(covariance: Array) -> Array:
+def ellipse_line(covariance: Array) -> Array:
     """The ellipse `[2, k]` around 0 whose semi-axes are the roots of the eigenvalues, as a closed line."""
     turn = np.linspace(0, 2 * np.pi, 73)
     eigenvalues, axes = np.linalg.eigh(covariance)

@@ -75,6 +75,10 @@ def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float, pow
 
 def long_axis(covariance: Tensor) -> Tensor:
     """Direction [..., n] of the largest semi-axis of an ellipsoid, a unit vector of arbitrary sign."""
+    if covariance.shape[-1] == 2:  # in closed form, faster and known to every runtime a model may be exported to
+        (xx, xy), (_, yy) = (row.unbind(-1) for row in covariance.unbind(-2))
+        angle = axis_angle(torch.stack((xx - yy, 2 * xy), -1))
+        return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
     return torch.linalg.eigh(covariance).eigenvectors[..., -1]
 
 

@@ -30,7 +30,10 @@ TITLES = {
     "would_touch_auroc": "would touch AUROC",
     "would_touch_f1": "would touch F1",
     "would_touch_accuracy": "would touch accuracy",
+    "swap_rate": "agent and object swapped",
+    "probed_l_test": "L_test, affine probe of each",
 }
+THROUGH_PROBE = ("l_test", "object_error", "isometry")  # what a probe of the object has a part in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +55,42 @@ class Scores:
     would_touch_auroc: float | None
     would_touch_f1: float | None
     would_touch_accuracy: float | None
+    swap_rate: float | None  # share of observations where the order chosen for the run is the wrong one
+    probed_l_test: float | None  # with agent and object each put in place by an affine map fitted to the truth
+    probe_rows: int | None = None  # where the object is a latent: rows whose true states its probe was fitted to
     constant: dict[str, float]  # by the names above: the score of an answer that ignores the observation
 
     def as_dict(self) -> dict[str, float]:
         """Flat and ready for JSON: the scores that are there, then 'constant l_test' and so on."""
         scores = {name: getattr(self, name) for name in TITLES if getattr(self, name) is not None}
-        return {"count": self.count, **scores, **{f"constant {name}": self.constant[name] for name in scores}}
+        probe = {} if self.probe_rows is None else {"probe_rows": self.probe_rows}
+        return {"count": self.count, **probe, **scores, **{f"constant {name}": self.constant[name] for name in scores}}
 
     def table(self) -> list[tuple[str, str, str]]:
         """Rows to read: title, score, constant answer's score."""
         known = [(name, getattr(self, name)) for name in TITLES if getattr(self, name) is not None]
-        return [(TITLES[name], f"{value:.4g}", f"{self.constant[name]:.4g}") for name, value in known]
+        probed = THROUGH_PROBE if self.probe_rows is not None else ()
+        titles = {name: f"{title} (probe)" if name in probed else title for name, title in TITLES.items()}
+        return [(titles[name], f"{value:.4g}", f"{self.constant[name]:.4g}") for name, value in known]
+
+    def notes(self) -> list[str]:
+        """What a reader of the table must know."""
+        notes = []
+        if self.probe_rows is not None:
+            notes.append(
+                "(probe): the model gives the object as a latent; its position is read by a least-squares affine map, "
+                f"fitted to the true states of {self.probe_rows:,} observations"
+            )
+        if self.swap_rate is not None:
+            notes.append(
+                "the model does not tell agent from object: one order for all observations, chosen by true states"
+            )
+        return notes
 
     def __str__(self) -> str:
         rows = [(f"{self.count:,} observations", "score", "constant"), *self.table()]
         left, middle, right = (max(map(len, column)) for column in zip(*rows, strict=True))
-        return "\n".join(f"{a:<{left}}  {b:>{middle}}  {c:>{right}}" for a, b, c in rows)
+        return "\n".join([*(f"{a:<{left}}  {b:>{middle}}  {c:>{right}}" for a, b, c in rows), *self.notes()])
 
 
 def measure(
@@ -77,16 +100,19 @@ def measure(
     contact: Tensor | None = None,
     would_touch: Tensor | None = None,
     reference: tuple[Encoding, Truth] | None = None,
+    places_object: bool = True,
+    tells_apart: bool = True,
 ) -> Scores:
     """Compare a representation of N observations with the truth.
 
     The common translation and the constant answers for positions are fitted on `reference`. Without one they are fitted
     on the even rows, and the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
+    `places_object` and `tells_apart` are the model's (`Reading`); what they lack is fitted on the same rows.
     """
     encoding, truth = _each(encoding, _host), _each(truth, _host)
     given = {"contact": contact, "would_touch": would_touch}
     forecasts = {name: _host(p) for name, p in given.items() if p is not None}
-    _check(encoding, truth, forecasts)
+    _check(encoding, truth, forecasts, places_object)
     if reference is None:
         if len(truth.agent) < 2:
             raise ValueError(f"there are {len(truth.agent)} rows; give at least 2, or a reference to fit on")
@@ -95,11 +121,21 @@ def measure(
         forecasts = {name: _odd(p) for name, p in forecasts.items()}
     else:
         reference = _each(reference[0], _host), _each(reference[1], _host)
-        _check(*reference, {})
+        _check(*reference, {}, places_object)
 
+    reading = Reading.fit(*reference, places_object=places_object, tells_apart=tells_apart)
+    encoding, reference = reading(encoding), (reading(reference[0]), reference[1])
     scores: dict[str, Any] = dict.fromkeys(TITLES)
     positions, constant = _positions(encoding, truth, *reference)
     scores |= positions
+    if not places_object:
+        scores["probe_rows"] = len(reference[1].agent)
+    if not tells_apart:
+        scores["swap_rate"], constant["swap_rate"] = _mean(_swapped(encoding, truth).double()), 0.5
+        maps = (affine_probe(x, s) for x, s in zip(reference[0][:2], reference[1][:2], strict=True))
+        agent, thing = (_affine(x, probe) for x, probe in zip(encoding[:2], maps, strict=True))
+        scores["probed_l_test"] = float(l_test(encoding._replace(agent=agent, object=thing), truth))
+        constant["probed_l_test"] = constant["l_test"]
     # A body that never turns has no orientation to find.
     if encoding.orientation is not None and truth.angle is not None and float(truth.angle.std()) > 1e-3:
         scores["orientation_error"] = _mean(axis_error(encoding.orientation, truth.angle))
@@ -117,12 +153,67 @@ def measure(
     return Scores(count=len(truth.agent), constant=constant, **scores)
 
 
+class Reading(NamedTuple):
+    """How a model's encoding is read as positions, where it leaves that open; found with true states, so only here."""
+
+    swap: bool  # the first of two keypoints is the object
+    probe: Tensor | None  # [k + 1, n] from a latent of the object and 1 to its position
+
+    @staticmethod
+    def fit(encoding: Encoding, truth: Truth, *, places_object: bool, tells_apart: bool) -> "Reading":
+        """From training data: one order, the one with the smaller L_test; a probe of the object's latent alone.
+
+        The probe's target is s_ext in the frame of z_int: its agent is where the model says, on average.
+        """
+        swap = not tells_apart and bool(_agreement(encoding, truth).mean() < 0)
+        shift = (encoding.agent - truth.agent).mean(0)
+        return Reading(swap, None if places_object else affine_probe(encoding.object, truth.object + shift))
+
+    def __call__(self, encoding: Encoding) -> Encoding:
+        if self.swap:
+            encoding = encoding._replace(agent=encoding.object, object=encoding.agent)
+        if self.probe is not None:
+            encoding = encoding._replace(object=_affine(encoding.object, self.probe))
+        return encoding
+
+
+def aligned(encoding: Encoding, truth: Truth, *, places_object: bool = True, tells_apart: bool = True) -> Encoding:
+    """The representation read as positions and put onto the truth by one translation: for pictures of these rows."""
+    encoding, truth = _each(encoding, _host), _each(truth, _host)
+    encoding = Reading.fit(encoding, truth, places_object=places_object, tells_apart=tells_apart)(encoding)
+    h = common_translation(encoding, truth)
+    return encoding._replace(agent=encoding.agent - h, object=encoding.object - h)
+
+
+def affine_probe(x: Tensor, target: Tensor) -> Tensor:
+    """The least-squares map `[k + 1, n]` from x [N, k] and 1 to target [N, n]; the smallest one where many fit."""
+    return torch.linalg.lstsq(_with_one(x), target, driver="gelsd").solution
+
+
+def _affine(x: Tensor, probe: Tensor) -> Tensor:
+    return _with_one(x) @ probe
+
+
+def _with_one(x: Tensor) -> Tensor:
+    return torch.cat((x, torch.ones_like(x[:, :1])), -1)
+
+
+def _agreement(encoding: Encoding, truth: Truth) -> Tensor:
+    """(z_int - z_ext) . (s_int - s_ext), `[N]`: a quarter of what swapping agent and object would add to L_test."""
+    return ((encoding.agent - encoding.object) * (truth.agent - truth.object)).sum(-1)
+
+
+def _swapped(encoding: Encoding, truth: Truth) -> Tensor:
+    """Where the other order is nearer to the truth, whatever the translation: `[N]` bool."""
+    return _agreement(encoding, truth) < 0
+
+
 def _positions(
     encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
 ) -> tuple[dict[str, float], dict[str, float]]:
     """The scores of positions, and those of the constant answer."""
     h = common_translation(reference, reference_truth)
-    aligned = encoding._replace(agent=encoding.agent - h, object=encoding.object - h)
+    moved = encoding._replace(agent=encoding.agent - h, object=encoding.object - h)
     middle = Encoding(
         reference_truth.agent.mean(0).expand_as(truth.agent),
         reference_truth.object.mean(0).expand_as(truth.object),
@@ -135,7 +226,7 @@ def _positions(
             "agent_error": _mean((answer.agent - truth.agent).norm(dim=-1)),
             "object_error": _mean((answer.object - truth.object).norm(dim=-1)),
         }
-        for answer in (aligned, middle)
+        for answer in (moved, middle)
     )
     pairs = torch.randint(2 * len(truth.agent), (2, PAIRS), generator=torch.Generator().manual_seed(0))
     scores["isometry"] = float(isometry(encoding, truth, pairs))
@@ -230,12 +321,12 @@ def _mean(x: Tensor) -> float:
     return float(x.mean())
 
 
-def _check(encoding: Encoding, truth: Truth, forecasts: dict[str, Tensor]) -> None:
+def _check(encoding: Encoding, truth: Truth, forecasts: dict[str, Tensor], places_object: bool) -> None:
     shape = truth.agent.shape
     if not len(truth.agent):
         raise ValueError("there are no rows to measure or to fit on; give at least one")
     for name, x in (("agent", encoding.agent), ("object", encoding.object)):
-        if x.shape != shape:
+        if x.shape != shape and (name == "agent" or places_object or len(x) != len(truth.agent)):
             raise ValueError(
                 f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(shape)}; encode the very "
                 "observations that the truth describes"

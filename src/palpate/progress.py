@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 QUIET_SECONDS = 15.0  # between two lines where there is no terminal
 
@@ -24,20 +32,58 @@ def bar(title: str, total: int, show: bool = True) -> Iterator[Bar]:
     if not show:
         yield lambda done, note="": None
     elif console.is_terminal:
-        columns = (
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console) as progress:
+        with _progress(console) as progress:
             task = progress.add_task(title, total=total, note="")
             yield lambda done, note="": progress.update(task, completed=done, note=note)
     else:
         yield _Lines(title, total)
+
+
+class Board(Protocol):
+    def __call__(self, title: str, done: int, total: int, note: str = "") -> None:
+        """`done` of `total` are done of what has this title; what is complete is no longer shown."""
+
+
+@contextmanager
+def board(show: bool = True) -> Iterator[Board]:
+    """Several bars at once, each there from its first report on."""
+    console = Console(file=sys.stderr)
+    if not show:
+        yield lambda title, done, total, note="": None
+    elif console.is_terminal:
+        with _progress(console) as progress:
+            tasks: dict[str, TaskID] = {}
+
+            def update(title: str, done: int, total: int, note: str = "") -> None:
+                if title not in tasks:
+                    tasks[title] = progress.add_task(title, total=total, note=note)
+                progress.update(tasks[title], completed=done, note=note)
+                if done >= total:
+                    progress.remove_task(tasks.pop(title))
+
+            yield update
+    else:
+        lines: dict[str, _Lines] = {}
+
+        def write(title: str, done: int, total: int, note: str = "") -> None:
+            if title not in lines:
+                lines[title] = _Lines(title, total)
+            lines[title](done, note)
+
+        yield write
+
+
+def _progress(console: Console) -> Progress:
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console)
 
 
 class _Lines:

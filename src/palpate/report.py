@@ -83,9 +83,10 @@ def _scores(scores: Scores) -> str:
         f"<tr><th>{escape(name)}</th><td>{value}</td><td>{constant}</td></tr>"
         for name, value, constant in scores.table()
     )
+    caption = "; ".join([f"{scores.count:,} observations", "errors in the action's unit", *scores.notes()]) + "."
     return f"""<h2>Scores</h2>
 <table class="scores">
-<caption>{scores.count:,} observations; errors in the action's unit.</caption>
+<caption>{escape(caption)}</caption>
 <thead><tr><th></th><th>learned</th><th>constant answer</th></tr></thead>
 <tbody>
 {rows}

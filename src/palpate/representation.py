@@ -33,14 +33,20 @@ class Representation:
 
     @torch.no_grad()
     def encode(self, observation: Any) -> Encoding:
-        """Where agent and object are, for a batch of observations; numpy in, numpy out."""
+        """Where agent and object are, for a batch of observations; numpy in, numpy out.
+
+        Two baselines leave something open: the object of a VAE is a latent, no position, and the two keypoints of a
+        Transporter come in no order and in the unit square of the picture. `palpate.evaluate` reads both.
+        """
         parts = [self.model.encode(o) for o in self._batches(observation)]
         agent, position, covariance, orientation = (
             None if column[0] is None else torch.cat(column).cpu() for column in zip(*parts, strict=True)
         )
         assert agent is not None
         assert position is not None
-        return self._like(observation, Encoding(agent + self._origin, position + self._origin, covariance, orientation))
+        if self.model.places_object:
+            position = position + self._origin
+        return self._like(observation, Encoding(agent + self._origin, position, covariance, orientation))
 
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
@@ -82,6 +88,12 @@ class Representation:
             raise ValueError(
                 f"known_positions holds {sorted(known_positions)}; it needs 'observation' and 'agent' or 'object'"
             )
+        if "object" in known_positions and not self.model.places_object:
+            raise ValueError(
+                f"this model is {self.config.method!r}, whose object is no position; align it by the agent"
+            )
+        if not self.model.tells_apart:
+            raise ValueError(f"this model is {self.config.method!r}, which does not say which of its points is which")
         encoding = self.encode(known_positions["observation"])
         gaps = [
             _floats(known_positions[name]) - _floats(estimate)
@@ -115,10 +127,11 @@ class Representation:
 
     def _batches(self, observation: Any) -> Iterator[Tensor]:
         """Blocks of the observations on the device, in canonical layout."""
-        for block in self._canonical(observation).split(ENCODE_ROWS):
+        for block in self.canonical(observation).split(ENCODE_ROWS):
             yield block.to(self._device)
 
-    def _canonical(self, observation: Any) -> Tensor:
+    def canonical(self, observation: Any) -> Tensor:
+        """Observations as the model itself reads them: pictures [b, c, h, w] with views stacked, or vectors [b, d]."""
         o = observation if isinstance(observation, Tensor) else torch.from_numpy(np.ascontiguousarray(observation))
         shape, wanted = self.config.observation_shape, self.config.observation_dtype
         if o.is_floating_point() != (wanted == "float32") or (wanted == "uint8" and o.dtype != torch.uint8):

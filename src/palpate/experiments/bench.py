@@ -15,6 +15,7 @@ from palpate.representation import Representation
 from palpate.training import Run
 
 MEASURE_SECONDS = 2.0
+ENCODED: dict[str, tuple[int, ...]] = {"small": (3, 50, 50), "resnet18": (3, 100, 100), "mlp": (64,)}
 
 
 class Speed(NamedTuple):
@@ -41,11 +42,21 @@ def bench(device: torch.device, compiled: bool) -> Iterator[Speed]:
         step = run.captured() if device.type == "cuda" else run.advance
         each = _time(step, device, warm_up=12)
         yield Speed(f"training step, three {encoder}, {size} px, batch 128", each, 128 / each, "triples")
-        model = Representation(run.plain, {}, device)
-        o = run.source.draw(run.generator).o
-        for rows in (1, 128):
-            each = _time(partial(model.encode, o[:rows]), device)
-            yield Speed(f"encode, {encoder}, {size} px, batch {rows}", each, rows / each, "observations")
+    yield from _encoding(device)
+
+
+def _encoding(device: torch.device) -> Iterator[Speed]:
+    """Latency, and throughput with batches that fill the device."""
+    for encoder, shape in ENCODED.items():
+        picture = len(shape) == 3
+        dtype = "uint8" if picture else "float32"
+        config = ModelConfig(encoder=encoder, observation_shape=shape, observation_dtype=dtype, n=2)  # type: ignore[arg-type]
+        model = Representation(build(config), {}, device)
+        size = f"{shape[-1]} px" if picture else f"{shape[0]} numbers"
+        for rows in (1, 64) if device.type == "cpu" else (1, 64, 256):
+            o = torch.zeros((rows, *shape), dtype=torch.uint8 if picture else torch.float32, device=device)
+            each = _time(partial(model.encode, o), device)
+            yield Speed(f"encode, {encoder}, {size}, batch {rows}", each, rows / each, "observations")
 
 
 def _run(encoder: str, size: int, device: torch.device, compiled: bool) -> Run:

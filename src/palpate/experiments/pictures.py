@@ -4,19 +4,25 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
+from palpate.envs.registration import SOCCER, SPRITES
+from palpate.envs.soccer import Scene, Soccer
+from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.figures import curves, distance_histogram, error_map, overlay
-from palpate.metrics import Scores
+from palpate.metrics import Scores, aligned
 from palpate.models.inputs import Encoding
 from palpate.report import write_report
 from palpate.representation import Representation
 from palpate.runlog import read_log
 
 DRAWN_ROWS = 2000
+ABOVE_PIXELS = 240
 
 
 def illustrate(
@@ -47,13 +53,14 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
     """The pictures that need the truth."""
     some = test.subset(slice(0, min(DRAWN_ROWS, len(test))))
     rows, truth = some.transitions.rows(slice(None)), some.truth
-    aligned = model.align({"observation": rows.o, "agent": truth.agent, "object": truth.object})
-    encoding = aligned.encode(rows.o)
+    encoding = aligned(
+        model.encode(rows.o), truth, places_object=model.model.places_object, tells_apart=model.model.tells_apart
+    )
     figures = {}
-    positions = torch.cat((truth.agent, truth.object))
-    # A picture shows the unit square, x to the right and y up; other worlds have no such agreement.
-    if rows.o.dim() == 4 and model.config.n == 2 and positions.min() >= 0 and positions.max() <= 1:
-        figures["overlay"] = overlay(rows.o[:8], _head(encoding, 8), _head_truth(truth, 8))
+    backdrop = _backdrop(test.transitions.attributes.get("environment"), rows.o[:8], _head_truth(truth, 8))
+    if backdrop is not None:
+        pictures, extent = backdrop
+        figures["overlay"] = overlay(pictures, _head(encoding, 8), _head_truth(truth, 8), extent=extent)
     if model.config.method == "interaction":
         distances, threshold = model.distances(rows.o, rows.o_next)
         on = model.config.objective.split_on
@@ -63,10 +70,31 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
     return figures
 
 
+def _backdrop(
+    environment: str | None, o: Tensor, truth: Truth
+) -> tuple[Tensor, tuple[float, float, float, float]] | None:
+    """Pictures [b, c, h, w] on which positions can be drawn, and the rectangle of the plane that they show.
+
+    Sprites' own pictures show the unit square; Soccer is drawn from above, whatever its cameras saw. Of other worlds
+    it is not known where in a picture a position is.
+    """
+    if environment in SPRITES:
+        return o, (0.0, 1.0, 0.0, 1.0)
+    if environment not in SOCCER:
+        return None
+    upright = np.tile(np.array([1, 0, 0, 0], np.float32), (len(o), 1))
+    with Soccer() as soccer:
+        scenes = Scene(truth.agent.numpy(), truth.object.numpy(), upright)
+        pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
+    return torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2
+
+
 def _facts(model: Representation) -> dict[str, str]:
     config = asdict(model.config)
-    facts = {"data": str(model.facts.get("data", "")), **{k: str(v) for k, v in config.items() if k != "objective"}}
-    facts |= {f"objective {k}": str(v) for k, v in config["objective"].items()}
+    parts = ("objective",) if model.config.method in ("interaction", "supervised") else ("baseline",)
+    facts = {k: str(v) for k, v in config.items() if k not in ("objective", "baseline")}
+    facts = {"data": str(model.facts.get("data", "")), **facts}
+    facts |= {f"{part} {k}": str(v) for part in parts for k, v in config[part].items()}
     return facts | {f"training {k}": str(v) for k, v in model.facts.get("training", {}).items()}
 
 

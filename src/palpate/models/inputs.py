@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ class Encoding(NamedTuple):
     """Where things are, in the action's unit; b observations in n dimensions."""
 
     agent: Tensor  # [b, n]
-    object: Tensor  # [b, n]
+    object: Tensor  # [b, n]; for a model that does not place the object, the latent [b, k] that stands for it
     covariance: Tensor | None  # [b, n, n] ellipsoid of object plus agent: semi-axes are roots of the eigenvalues
     orientation: Tensor | None  # [b] angle of the long axis, modulo pi; in the plane, for bodies with axes
 
@@ -34,6 +34,8 @@ class Model(nn.Module, ABC):
 
     config: ModelConfig
     inputs: "Inputs"
+    places_object: ClassVar[bool] = True  # else `object` is a latent, and only a probe that sees labels reads it
+    tells_apart: ClassVar[bool] = True  # else which of the two is the agent is for those to say who see labels
 
     @abstractmethod
     def loss(self, batch: Any, generator: torch.Generator, progress: Tensor) -> Loss:
@@ -42,6 +44,11 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def encode(self, o: Tensor) -> Encoding:
         """Positions for observations `[b, ...]`, in the action's unit."""
+
+    def held_out(self, batch: Any) -> float:
+        """How well triples that were not trained on are explained; small is good, and no labels are needed."""
+        terms = self.loss(batch, torch.Generator(batch.a.device), torch.ones((), device=batch.a.device)).terms
+        return float(sum(terms.values()))
 
     @abstractmethod
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -72,6 +79,7 @@ class Inputs(nn.Module):
         self.register_buffer("mean", torch.zeros(per_channel))
         self.register_buffer("spread", torch.ones(per_channel))
         self.register_buffer("unit", torch.ones(()))
+        self.jitter = 0.0  # a choice of the training, not of the model
 
     @torch.no_grad()
     def measure(self, batch: Batch, actions: Tensor | None = None) -> None:
@@ -86,9 +94,26 @@ class Inputs(nn.Module):
         if not self.unit > 0:
             raise ValueError("all actions are zero: nothing moved, so there is nothing to learn from")
 
-    def forward(self, o: Tensor) -> Tensor:
+    def forward(self, o: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Scaled observations; with a generator, in training, pictures are disturbed as `jitter` says."""
         x = (o.float() - self.mean) / self.spread
+        if generator is not None and self.training and self.jitter > 0 and x.dim() == 4:
+            x = jittered(x, self.jitter, generator)
         return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+    def observation(self, x: Tensor, like: Tensor) -> Tensor:
+        """The way back, for those who reconstruct."""
+        o = x.float() * self.spread + self.mean
+        return o if like.is_floating_point() else o.round().clamp(0, 255).to(like.dtype)
+
+
+def jittered(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
+    """Pictures `[b, c, h, w]` in another light: contrast and brightness of each colour, and noise. Nothing moves."""
+
+    def draw(*shape: int) -> Tensor:
+        return strength * torch.randn(*shape, generator=generator, device=x.device)
+
+    return x * draw(*x.shape[:2], 1, 1).exp() + draw(*x.shape[:2], 1, 1) + draw(*x.shape)
 
 
 def make_encoder(config: ModelConfig) -> nn.Module:

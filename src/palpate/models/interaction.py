@@ -73,7 +73,7 @@ class Interaction(Model):
 
     def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
         """L = L_int + L_cont + L_ext (Eq. 7), term by term."""
-        x = self.inputs(torch.cat((batch.o, batch.o_next)))
+        x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
         z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
         # bf16 is for the encoders; distances and likelihoods stay in float32.
@@ -149,7 +149,7 @@ class Interaction(Model):
             diagonal = F.softplus(rest[:, :n]) + 1e-3
             rows, columns = torch.tril_indices(n, n, offset=-1, device=ext.device)
             root = torch.diag_embed(diagonal).index_put(
-                (torch.arange(len(ext), device=ext.device)[:, None], rows, columns), rest[:, n:]
+                (torch.arange(ext.shape[0], device=ext.device)[:, None], rows, columns), rest[:, n:]
             )
             return z_ext, root
         if objective.external == "likelihood" and objective.body == "axes":
@@ -223,7 +223,7 @@ class Interaction(Model):
             # Should the ratio have come out below 1, the long axis is the other one.
             orientation = axis_angle(torch.where(self.log_ratio < 0, -shape, shape))
         elif objective.external == "likelihood":
-            covariance = (self._radius() ** 2 * torch.eye(self.config.n, device=o.device)).expand(len(o), -1, -1)
+            covariance = (self._radius() ** 2 * torch.eye(self.config.n, device=o.device)).expand(o.shape[0], -1, -1)
         return Encoding(
             z_int * unit, z_ext * unit, None if covariance is None else covariance * unit.square(), orientation
         )

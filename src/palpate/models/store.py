@@ -1,19 +1,27 @@
 """A model as a folder: `config.json` and `model.safetensors`. Loading never unpickles."""
 
 import json
+import math
 import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from palpate.checkpoint import read_state, write_state
-from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.config import BaselineConfig, ModelConfig, ObjectiveConfig
 from palpate.models.inputs import Model
 from palpate.models.interaction import Interaction
 from palpate.models.supervised import Supervised
+from palpate.models.transporter import Transporter
+from palpate.models.vae import VAE
 
 FORMAT_VERSION = 1
-MODELS: dict[str, type[Model]] = {"interaction": Interaction, "supervised": Supervised}
+MODELS: dict[str, type[Model]] = {
+    "interaction": Interaction,
+    "vae": VAE,
+    "transporter": Transporter,
+    "supervised": Supervised,
+}
 
 
 def build(config: ModelConfig) -> Model:
@@ -45,14 +53,26 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
             )
         described = facts.pop("model")
         described["observation_shape"] = tuple(described["observation_shape"])
-        config = ModelConfig(**(described | {"objective": ObjectiveConfig(**described["objective"])}))
+        described["objective"] = ObjectiveConfig(**described["objective"])
+        described["baseline"] = BaselineConfig(**described.get("baseline", {}))
+        config = ModelConfig(**described)
+        _demand_sizes(config, facts.get("origin"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error}") from error
     model = build(config)
     groups, _ = read_state(folder / "model.safetensors")
     try:
-        model.load_state_dict(groups["model"])
+        model.load_state_dict(groups.get("model", {}))
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
         raise ValueError(f"{folder / 'model.safetensors'} does not fit {path}: {first}") from error
     return model.eval(), facts
+
+
+def _demand_sizes(config: ModelConfig, origin: Any) -> None:
+    """What networks are built from, where it comes from a file that anyone may have edited."""
+    shape = config.observation_shape
+    if len(shape) not in (1, 3) or not all(type(size) is int and size >= 1 for size in (*shape, config.n)):
+        raise ValueError(f"observation_shape is {list(shape)} and n {config.n}; allowed are 1 or 3 sizes, of 1 or more")
+    if origin is not None and (len(origin) != config.n or not all(math.isfinite(x) for x in origin)):
+        raise ValueError(f"origin is {origin}; allowed are {config.n} numbers")

@@ -31,7 +31,7 @@ class Supervised(Model):
         batch, unit, n = labelled.batch, self.inputs.unit, self.config.n
         if labelled.agent_next is None or labelled.object_next is None:
             raise ValueError("the supervised model learns from o and o'; the truth lacks agent_next or object_next")
-        x = self.inputs(torch.cat((batch.o, batch.o_next)))
+        x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
         z_int, ext = side_by_side((self.phi_int, self.phi_ext), x)
         agent = torch.cat((labelled.agent, labelled.agent_next)) / unit
         position = torch.cat((labelled.object, labelled.object_next)) / unit

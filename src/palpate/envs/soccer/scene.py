@@ -24,7 +24,6 @@ from palpate.envs.soccer.config import (
 )
 from palpate.envs.soccer.shapes import Solid, capsule, ellipsoid, mesh
 
-
 ABOVE_HEIGHT = 70.0  # metres: from so far up a head is seen where the feet are
 
 

@@ -1,0 +1,302 @@
+"""A trained model as one file that runs without palpate: raw observations in, positions in the action's unit out.
+
+The module is not named after its function: importing `palpate.export` would put the module where the function is.
+"""
+
+import copy
+import importlib
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from palpate import __version__
+from palpate.data.disk import write_whole
+from palpate.models.inputs import Encoding, Model
+from palpate.representation import Representation
+
+Format = Literal["onnx", "torch"]
+
+SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+FORMAT_VERSION = 1
+METADATA = "palpate"  # the name under which a file describes itself, as JSON
+TOLERANCE = 1e-4  # largest difference between model and file, in units of the actions' root mean square
+CHECKED_BATCHES = (1, 2, 7)
+OPSET = 18  # what torch's exporter is written in: anything newer is converted from it, and fewer runtimes read it
+UNITS = {
+    "agent": "that of the actions",
+    "object": "that of the actions",
+    "covariance": "that of the actions, squared",
+    "orientation": "radians, modulo pi",
+}
+
+Answers = dict[str, Tensor]
+
+
+class Exported(NamedTuple):
+    """What was written, and how well it agrees with the model."""
+
+    path: Path
+    bytes: int
+    difference: float  # the largest there was, in units of the actions' root mean square; of angles in radians
+    rows: int  # observations that were compared
+    metadata: dict[str, Any]
+
+
+def export(
+    model: Representation,
+    path: str | os.PathLike[str],
+    *,
+    format: Format = "onnx",
+    observation: Any = None,
+    overwrite: bool = False,
+) -> Exported:
+    """Write `model` to one file, normalisation and alignment included, that takes batches of any size.
+
+    `onnx` is for onnxruntime and its kin, `torch` is an ExportedProgram for `torch.export.load`. The file is compared
+    with the model on the CPU, on random observations and on those given as `observation`; should they disagree,
+    nothing is written.
+    """
+    if format not in SUFFIX:
+        raise ValueError(f"format is {format!r}; allowed is {' or '.join(map(repr, SUFFIX))}")
+    if not (model.model.places_object and model.model.tells_apart):
+        raise ValueError(
+            f"method is {model.config.method!r}, which gives no positions in the action's unit; export a model of "
+            "method 'interaction' or 'supervised'"
+        )
+    path = _claim(Path(path), overwrite)
+    if format == "onnx":
+        _demand_extra()
+    source = Representation(_plain_copy(model.model), model.facts)
+    batches = [*_random(source.model), *([] if observation is None else [source.canonical(observation)])]
+    with torch.no_grad(), _quiet():
+        try:
+            program = _trace(source)
+            metadata = _describe(source, program)
+            content = (_onnx if format == "onnx" else _torch)(program, metadata)
+            answer = (_run_onnx if format == "onnx" else _run_torch)(content)
+        except Exception as error:  # whatever the exporters raise, it is this model that they do not take
+            raise ValueError(
+                f"a model of method {source.config.method!r} cannot be exported to {format}: {_reason(error)}"
+            ) from error
+        difference = float(_largest([_difference(source, answer, o) for o in batches]))
+    if not difference <= TOLERANCE:  # also when it is no number
+        raise ValueError(
+            f"the {format} file would differ from the model by {difference:.2g} of the actions' root mean square, "
+            f"allowed is {TOLERANCE:g}; nothing was written. Are the weights finite? Otherwise try the other format"
+        )
+    write_whole(path, content)
+    return Exported(path, len(content), difference, sum(map(len, batches)), metadata)
+
+
+class _Deployed(nn.Module):
+    """What the file computes."""
+
+    origin: Tensor
+
+    def __init__(self, source: Representation) -> None:
+        super().__init__()
+        self.model = source.model
+        self.register_buffer("origin", torch.tensor(source.facts.get("origin") or [0.0] * source.config.n))
+
+    def forward(self, observation: Tensor) -> Answers:
+        encoding: Encoding = self.model.encode(observation)
+        agent, position = encoding.agent + self.origin, encoding.object + self.origin
+        named = encoding._replace(agent=agent, object=position)._asdict()
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def _trace(source: Representation) -> torch.export.ExportedProgram:
+    example = next(_random(source.model, (3,)))  # a batch of one would be taken for a constant
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(_Deployed(source).eval(), (example,), dynamic_shapes={"observation": {0: batch}})
+    _leave_out_what_is_not_used(program)
+    return program
+
+
+def _leave_out_what_is_not_used(program: torch.export.ExportedProgram) -> None:
+    """Weights that positions do not depend on, such as phi_cont's, and where on this machine the code lay."""
+    graph, signature = program.graph, program.graph_signature
+    used = []
+    for node, spec in zip(graph.find_nodes(op="placeholder"), signature.input_specs, strict=True):
+        if node.users or spec.target is None:
+            used.append(spec)
+        else:
+            graph.erase_node(node)
+            program.state_dict.pop(spec.target, None)
+    signature.input_specs = used
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)
+    program.graph_module.recompile()
+
+
+def _torch(program: torch.export.ExportedProgram, metadata: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
+    return file.getvalue()
+
+
+def _run_torch(content: bytes) -> Callable[[Tensor], Answers]:
+    return torch.export.load(io.BytesIO(content)).module()
+
+
+def _onnx(program: torch.export.ExportedProgram, metadata: dict[str, Any]) -> bytes:
+    exported = torch.onnx.export(
+        program,
+        dynamo=True,
+        verbose=False,
+        opset_version=OPSET,
+        input_names=["observation"],
+        output_names=list(metadata["outputs"]),
+        external_data=False,
+    )
+    assert exported is not None
+    file = exported.model_proto
+    for part in (file.graph, *file.graph.node, *file.graph.initializer, *file.graph.value_info):
+        del part.metadata_props[:]  # the exporter's notes
+    for value in (*file.graph.input, *file.graph.output, *file.graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param:
+                size.dim_param = "batch"
+    del file.metadata_props[:]
+    file.metadata_props.add(key=METADATA, value=json.dumps(metadata))
+    return file.SerializeToString()
+
+
+def _run_onnx(content: bytes) -> Callable[[Tensor], Answers]:
+    session = importlib.import_module("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def run(o: Tensor) -> Answers:
+        return dict(zip(names, map(torch.from_numpy, session.run(None, {"observation": o.numpy()})), strict=True))
+
+    return run
+
+
+def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: Tensor) -> Tensor:
+    """The largest difference over a batch, as a length in units; of angles in radians, less for bodies nearly round."""
+    encoding, said, unit = source.encode(o), answer(o), source.model.inputs.unit
+    wanted = {name: value for name, value in encoding._asdict().items() if value is not None}
+    if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in said.items()}:
+        return torch.tensor(torch.inf)
+    # Far from the origin neighbouring float32 are far apart, and model and file may round to either.
+    rounding = torch.finfo(torch.float32).eps
+    gaps = {name: ((value - said[name]).abs() - rounding * value.abs()).clamp(min=0) for name, value in wanted.items()}
+    weights = {"agent": 1 / unit, "object": 1 / unit}
+    if encoding.covariance is not None:  # a semi-axis is the root of an eigenvalue
+        size = encoding.covariance.diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b]
+        weights["covariance"] = 1 / (size * unit)[:, None, None]
+    if encoding.orientation is not None:
+        gaps["orientation"] = torch.minimum(gaps["orientation"], torch.pi - gaps["orientation"])
+        weights["orientation"] = _elongation(encoding.covariance)
+    return _largest([(gap * weights[name]).max() for name, gap in gaps.items()])
+
+
+def _elongation(covariance: Tensor | None) -> Tensor:
+    """0 for a disc, whose angle means nothing and is decided by rounding, up to 1 for a needle: `[b]`."""
+    if covariance is None:
+        return torch.ones(())
+    short, long = torch.linalg.eigvalsh(covariance).clamp(min=0).sqrt().unbind(-1)
+    return 1 - short / long
+
+
+def _largest(values: list[Tensor]) -> Tensor:
+    return torch.stack(values).max()  # unlike Python's, it does not lose what is no number
+
+
+def _random(model: Model, sizes: tuple[int, ...] = CHECKED_BATCHES) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    for b in sizes:
+        shape = (b, *model.config.observation_shape)
+        if model.config.observation_dtype == "uint8":
+            yield torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+        else:
+            yield model.inputs.mean + model.inputs.spread * torch.randn(shape, generator=generator)
+
+
+def _describe(source: Representation, program: torch.export.ExportedProgram) -> dict[str, Any]:
+    """What whoever has nothing but the file needs to know."""
+    config, outputs = source.config, program.module()(next(_random(source.model, (1,))))
+    picture = len(config.observation_shape) == 3
+    return {
+        "format_version": FORMAT_VERSION,
+        "palpate_version": __version__,
+        "method": config.method,
+        "encoder": config.encoder,
+        "objective": asdict(config.objective),
+        "input": {
+            "name": "observation",
+            "dtype": config.observation_dtype,
+            "shape": ["batch", *config.observation_shape],
+            "layout": "channels first, the views of one moment stacked on the channels" if picture else "vectors",
+        },
+        "outputs": {
+            name: {"dtype": "float32", "shape": ["batch", *value.shape[1:]], "unit": UNITS[name]}
+            for name, value in outputs.items()
+        },
+        "action_rms": float(source.model.inputs.unit),
+        "origin": source.facts.get("origin") or [0.0] * config.n,
+    }
+
+
+def _plain_copy(model: Model) -> Model:
+    """On the CPU, its weights in the order of their indices, which is how files hold them."""
+    plain = copy.deepcopy(model).cpu().eval()
+    for weight in (*plain.parameters(), *plain.buffers()):
+        weight.data = weight.data.contiguous()
+    return plain
+
+
+def _claim(path: Path, overwrite: bool) -> Path:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists; choose another name, or overwrite it (overwrite=True, --force)")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it")
+    return path
+
+
+def _demand_extra() -> None:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            raise ModuleNotFoundError(
+                f"exporting to onnx needs {name}, which is not installed; pip install 'palpate[export]'", name=name
+            ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters warn of their own future, and of libraries that we do without."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what came first."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

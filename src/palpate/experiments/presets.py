@@ -1,0 +1,264 @@
+"""What `palpate reproduce` runs, as plain values: worlds x methods x seeds, and how large everything is.
+
+Light to import: no torch.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from palpate.config import Encoder, TrainingConfig
+
+Experiment = Literal["sprites", "soccer", "ablation", "shares"]
+EXPERIMENTS: tuple[Experiment, ...] = ("sprites", "soccer", "ablation", "shares")
+
+SPRITES = {
+    "vanilla": "palpate/Sprites-v0",
+    "background": "palpate/SpritesBackground-v0",
+    "anisotropic": "palpate/SpritesAnisotropic-v0",
+}
+SOCCER = {"third": "palpate/Soccer-v0", "first": "palpate/SoccerFirstPerson-v0"}
+
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "paper-gaussian": {"objective": "paper-gaussian"},
+    "paper": {"objective": "paper"},
+}
+BASELINES: dict[str, dict[str, Any]] = {name: {"method": name} for name in ("transporter", "vae", "supervised")}
+METHODS = OBJECTIVES | BASELINES
+
+# One switch at a time, away from our objective; the paper's placing of the object comes with its weight on L_-.
+ABLATION: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "split-on-d": {"split_on": "d"},
+    "split-of-one-batch": {"split_window": 0},
+    "no-split-floor": {"split_floor": 0.0},
+    "point": {"external": "point", "stay_weight": 1.0},
+    "point-split-on-d": {"external": "point", "stay_weight": 1.0, "split_on": "d"},
+    "gaussian": {"external": "gaussian", "stay_weight": 1.0},
+    "segment-gradient": {"segment_gradient": True},
+    "stay-weight-10": {"stay_weight": 10.0},
+    "no-stay-level": {"stay_level": 1e6},
+    "no-contrast-floor": {"contrast_floor": 0.0},
+    "contrast-gradient": {"contrast_gradient": True},
+    "agent-temperature-1": {"agent_temperature": 1.0},
+    "agent-temperature-0.1": {"agent_temperature": 0.1},
+    "shared-network": {"shared_network": True},
+}
+SHARES = (0.5, 0.03, 0.1, 0.9)
+
+# Seeds of triples that nobody trains on; those of the runs are small.
+TEST_SEED, REFERENCE_SEED = 10**6, 10**6 + 1
+
+PAPER_EPOCHS = 100
+NO_CLIPPING = 1e9
+LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with when it is trained otherwise
+
+# Fields of TrainingConfig that say where and how fast, not what.
+NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """How large everything is."""
+
+    name: str
+    encoder: Encoder
+    size: int  # pixels on a side
+    training: TrainingConfig
+    test_triples: int = 5000
+    reference_triples: int = 1000  # to fit what a score needs: the common translation, a probe, an order of keypoints
+    watched_triples: int = 1000  # of the test set, for the curve over the run
+    set_triples: int = 10_000  # of a fixed set; the paper's number
+    vector_triples: int = 20_000
+    vector_training: Mapping[str, Any] = field(default_factory=lambda: {"steps": 4000, "batch_size": 256})
+    longer: int = 4  # times as many steps for a Transporter trained to convergence; 1: no such run
+
+
+PRESETS = {
+    "paper": Preset(
+        name="paper",
+        encoder="resnet18",
+        size=100,
+        # A checkpoint of three ResNet-18s is 0.4 GB, and a whole run takes a minute.
+        training=TrainingConfig(steps=2500, evaluate_every=125, checkpoint_every=1250, compile=True),
+    ),
+    "small": Preset(
+        name="small",
+        encoder="small",
+        size=50,
+        # As many as let the 18 runs of `sprites` end within half an hour on two cores.
+        training=TrainingConfig(steps=350, evaluate_every=35, checkpoint_every=70, log_every=10),
+        watched_triples=500,
+        longer=1,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One run: a world, a method, a seed, and all that its numbers depend on."""
+
+    experiment: str
+    world: str
+    method: str
+    seed: int
+    preset: str
+    env: str
+    size: int
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the world in training; tests are made without
+    # Fresh triples without end; a set of one's own for each seed; one on disk for all seeds; numbers, no pictures.
+    source: Literal["stream", "set", "shared", "vectors"] = "stream"
+    triples: int | None = None  # of a set
+    fit: Mapping[str, Any] = field(default_factory=dict)
+    encoder: Encoder
+    training: TrainingConfig
+    test_triples: int
+    reference_triples: int
+    watched_triples: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.world}-{self.method}-{self.seed}"
+
+    def settings(self) -> dict[str, Any]:
+        """All that the numbers depend on, ready for JSON."""
+        everything = asdict(self)
+        everything["training"] = {k: v for k, v in everything["training"].items() if k not in NOT_A_SETTING}
+        plain: dict[str, Any] = json.loads(json.dumps(everything))
+        return plain
+
+    def digest(self) -> str:
+        """Short and different for different settings."""
+        return hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def cases(
+    experiments: Iterable[Experiment],
+    preset: Preset,
+    seeds: int,
+    *,
+    worlds: Collection[str] = (),
+    methods: Collection[str] = (),
+    paper_schedule: bool = False,
+) -> list[Case]:
+    """The runs of some experiments, those of the first seed first; `worlds` and `methods` keep only those named."""
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}; allowed is 1 or more")
+    planned = [case for name in experiments for case in MAKERS[name](preset)]
+    if paper_schedule:
+        planned += [
+            _on_the_papers_schedule(case, preset) for case in planned if case.method in OBJECTIVES.keys() - {"ours"}
+        ]
+    for what, wanted in (("world", worlds), ("method", methods)):
+        there = list(dict.fromkeys(getattr(case, what) for case in planned))
+        for name in wanted:
+            if name not in there:
+                near = difflib.get_close_matches(name, there, 1, 0.3)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"{what} is {name!r}; these experiments have {', '.join(there)}{hint}")
+        planned = [case for case in planned if not wanted or getattr(case, what) in wanted]
+    if not planned:
+        raise ValueError(f"no world of {', '.join(worlds)} is run with a method of {', '.join(methods)}; nothing to do")
+    return [
+        replace(case, seed=seed, training=replace(case.training, seed=seed))
+        for seed in range(seeds)
+        for case in planned
+    ]
+
+
+def _sprites(preset: Preset) -> Iterator[Case]:
+    for world, env in SPRITES.items():
+        for method, fit in METHODS.items():
+            turns = world == "anisotropic" and method in ("ours", "supervised")
+            yield _case(preset, "sprites", world, method, env, fit=fit | ({"body": "axes"} if turns else {}))
+        if preset.longer > 1:
+            steps, every = (preset.longer * n for n in (preset.training.steps, preset.training.evaluate_every))
+            yield _case(
+                preset, "sprites", world, "transporter" + LONG, env,
+                fit=METHODS["transporter"], training={"steps": steps, "evaluate_every": every},
+            )  # fmt: skip
+
+
+def _soccer(preset: Preset) -> Iterator[Case]:
+    for world, env in SOCCER.items():
+        for method, fit in METHODS.items():
+            if world == "third" or method != "transporter":  # keypoints of one picture plane, not of four
+                yield _case(preset, "soccer", world, method, env, fit=fit, source="shared", triples=preset.set_triples)
+
+
+def _ablation(preset: Preset) -> Iterator[Case]:
+    for method, switches in ABLATION.items():
+        yield _case(preset, "ablation", "vanilla", method, SPRITES["vanilla"], fit={"switches": switches})
+
+
+def _shares(preset: Preset) -> Iterator[Case]:
+    env = SPRITES["vanilla"]
+    for share in SHARES:
+        yield _case(preset, "shares", f"share-{share}", "ours", env, options={"contact_share": share})
+    yield _case(preset, "shares", "fixed-set", "ours", env, source="set", triples=preset.set_triples)
+    for share in SHARES:
+        yield _case(
+            preset, "shares", f"vectors-share-{share}", "ours", env,
+            options={"contact_share": share}, source="vectors", triples=preset.vector_triples,
+            encoder="mlp", training=preset.vector_training,
+        )  # fmt: skip
+
+
+MAKERS = {"sprites": _sprites, "soccer": _soccer, "ablation": _ablation, "shares": _shares}
+
+
+def listed(experiment: str) -> tuple[list[str], list[str]]:
+    """Worlds and methods of an experiment, in their order."""
+    planned = cases([experiment], PRESETS["paper"], 1, paper_schedule=True)  # type: ignore[list-item]
+    return list(dict.fromkeys(case.world for case in planned)), list(dict.fromkeys(case.method for case in planned))
+
+
+def _case(
+    preset: Preset,
+    experiment: str,
+    world: str,
+    method: str,
+    env: str,
+    *,
+    training: Mapping[str, Any] | None = None,
+    encoder: Encoder | None = None,
+    **changes: Any,
+) -> Case:
+    config = replace(preset.training, **(training or {}))
+    return Case(
+        experiment=experiment,
+        world=world,
+        method=method,
+        seed=config.seed,
+        preset=preset.name,
+        env=env,
+        size=preset.size,
+        encoder=encoder or preset.encoder,
+        training=replace(config, evaluate_every=min(config.evaluate_every, config.steps)),
+        test_triples=preset.test_triples,
+        reference_triples=preset.reference_triples,
+        watched_triples=preset.watched_triples,
+        **changes,
+    )
+
+
+def _on_the_papers_schedule(case: Case, preset: Preset) -> Case:
+    """100 epochs over a set of 10,000, Adam at a constant 1e-3, neither weight decay nor clipping."""
+    steps = max(1, PAPER_EPOCHS * preset.set_triples * 9 // 10 // case.training.batch_size)  # a tenth is held out
+    training = replace(
+        case.training,
+        steps=steps,
+        learning_rate=1e-3,
+        schedule="constant",
+        weight_decay=0.0,
+        clip_norm=NO_CLIPPING,
+        evaluate_every=max(1, steps // 20),
+    )
+    source = "set" if case.source == "stream" else case.source
+    return replace(
+        case, method=case.method + PAPER_SCHEDULE, training=training, source=source, triples=preset.set_triples
+    )

@@ -1,0 +1,327 @@
+"""One run from beginning to end: its data, the training, the measurement, and the JSON that is left of it."""
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import palpate
+from palpate.api import HELD_OUT_MOST, HELD_OUT_SHARE, evaluate, fit
+from palpate.config import TrainingConfig
+from palpate.data.collect import Progress, collect
+from palpate.data.disk import write_whole
+from palpate.data.labelled import Labelled, Truth
+from palpate.data.transitions import Transitions
+from palpate.data.workers import available_cores
+from palpate.envs.registration import world
+from palpate.experiments.presets import REFERENCE_SEED, TEST_SEED, Case
+from palpate.experiments.results import FORMAT
+from palpate.experiments.samples import samples
+from palpate.runlog import read_log
+from palpate.training import NonFiniteLoss, training_device
+
+Watch = Callable[[int, dict[str, float]], None]
+COMPILED_VARIANTS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where runs are made, and where they leave what."""
+
+    out: Path
+    data: Path  # folder of sets that are collected once
+    device: str = "auto"
+    compile: bool | None = None  # None: as the preset says, on a GPU
+
+    def training(self, case: Case) -> TrainingConfig:
+        config = replace(case.training, device=self.device)  # type: ignore[arg-type]
+        gpu = training_device(config).type == "cuda"
+        return replace(config, compile=(config.compile and gpu) if self.compile is None else self.compile)
+
+    def result(self, case: Case) -> Path:
+        return self.out / case.experiment / f"{case.name}.json"
+
+    def run(self, case: Case) -> Path:
+        """The folder of the run as long as it is under way; other settings have another."""
+        return self.out / case.experiment / ".runs" / f"{case.name}-{case.digest()}"
+
+    def trace(self, case: Case) -> Path:
+        """Why the run failed, if it did."""
+        return self.run(case).with_name(f"{case.name}.error.txt")
+
+
+class Busy(RuntimeError):  # noqa: N818 - reads as what it is
+    """Another process is at this run."""
+
+
+def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
+    """Train, measure, and write the JSON; a run that was interrupted goes on where it stopped.
+
+    A loss that is not finite is a result too, and a bad one. What else goes wrong is raised.
+    """
+    folder, path = place.run(case), place.result(case)
+    with _alone(folder):
+        if path.exists():  # another process was faster
+            return
+        row, arrays = _measured(case, place, folder, watch)
+        if arrays:
+            with open(path.with_suffix(".npz"), "wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+        write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
+        shutil.rmtree(folder)
+        place.trace(case).unlink(missing_ok=True)
+
+
+def _measured(
+    case: Case, place: Place, folder: Path, watch: Watch | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    config = place.training(case)
+    device = training_device(config)
+    data = _training_data(case, place, device)
+    test, reference = held_back(case, place)
+    clock = Clock(watch)
+    resumed_at = _reached(folder)
+    scores, facts, arrays = {}, {}, {}
+    if config.compile:  # runs of several methods and worlds share a process, and each needs code of its own
+        torch._dynamo.config.recompile_limit = COMPILED_VARIANTS
+    began = time.monotonic()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # findings are kept in the JSON
+            model = fit(
+                data,
+                out=folder,
+                encoder=case.encoder,
+                training=config,
+                test=test.subset(slice(0, min(case.watched_triples, len(test)))),
+                resume=(folder / "run.json").exists(),
+                progress=False,
+                watch=clock,
+                **case.fit,
+            )
+        scores = _rounded(evaluate(model, test, reference=reference).as_dict())
+        facts = {"vitals": _rounded(model.model.vitals()), "findings": model.facts["findings"]}
+    except NonFiniteLoss as error:
+        facts = {"diverged": str(error)}
+    seconds = time.monotonic() - began
+    if scores:
+        arrays = samples(case, model, test, reference, everything=case.source == "shared")
+    row = {
+        "format": FORMAT,
+        **{name: getattr(case, name) for name in ("experiment", "world", "method", "seed", "preset")},
+        "scores": scores,
+        **facts,
+        "curve": [
+            [reading["step"], float(f"{reading['l_test']:.4g}")]
+            for reading in read_log(folder / "metrics.jsonl")
+            if "l_test" in reading
+        ],
+        "seconds": round(seconds, 1),
+        "ms_per_step": clock.ms_per_step(),
+        "resumed_at": resumed_at,  # after an interruption: the step from which on the seconds count
+        "settings": case.settings(),
+        "device": device.type,
+        "hardware": _hardware(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "palpate": palpate.__version__,
+        "commit": _commit(),
+    }
+    return row, arrays
+
+
+class Clock:
+    """Times the steps by the run's readings, and passes them on."""
+
+    def __init__(self, watch: Watch | None) -> None:
+        self._watch = watch
+        self._last: tuple[int, float] | None = None
+        self._each: list[tuple[bool, float]] = []  # whether an evaluation fell into it, and seconds a step
+
+    def __call__(self, step: int, readings: dict[str, float]) -> None:
+        if self._last is not None:
+            seconds, steps = time.monotonic() - self._last[1], step - self._last[0]
+            self._each.append(("l_test" in readings, seconds / steps))
+        if self._watch:
+            self._watch(step, readings)
+        self._last = step, time.monotonic()
+
+    def ms_per_step(self) -> float | None:
+        """Median over the second half of the run: compilation and kernels' choice lie in the first."""
+        late = self._each[len(self._each) // 2 :]
+        pure = [each for evaluated, each in late if not evaluated] or [each for _, each in late]
+        return round(statistics.median(pure) * 1e3, 2) if pure else None
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time in the folder of a run, also on another machine with the same disk."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_name(f"{folder.name}.lock")
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with open(lock, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another process is at {folder.name}") from None
+        yield
+    lock.unlink(missing_ok=True)
+
+
+def _reached(folder: Path) -> int:
+    """The step of the last reading of a run that was interrupted, 0 where there is none."""
+    log = folder / "metrics.jsonl"
+    rows = read_log(log) if log.exists() else []
+    return int(rows[-1]["step"]) if rows else 0
+
+
+# Data
+
+
+def _training_data(case: Case, place: Place, device: torch.device) -> Any:
+    options = {"size": case.size, **case.options}
+    if case.source == "stream":
+        return world(case.env, device=device, **options)
+    assert case.triples is not None
+    if case.source == "shared":
+        labelled = kept(set_path(case, place.data, case.triples, 0), case.env, case.triples, 0, case.size)
+    else:
+        labelled = _gathered(case.source, case.env, case.triples, case.seed, **options)
+    if case.fit.get("method") != "supervised":
+        return labelled.transitions
+    # The limit learns from the rows that the others learn from: `fit` holds out as many to choose their weights.
+    return labelled.split(min(HELD_OUT_SHARE, HELD_OUT_MOST / len(labelled)), case.seed)[1]
+
+
+def held_back(case: Case, place: Place) -> tuple[Labelled, Labelled]:
+    """Test and reference triples: half of them contacts, whatever the share in training; the same for all seeds."""
+    wanted = ((case.test_triples, TEST_SEED), (case.reference_triples, REFERENCE_SEED))
+    if case.source == "shared":
+        test, reference = (
+            kept(set_path(case, place.data, count, seed), case.env, count, seed, case.size) for count, seed in wanted
+        )
+    else:
+        source = "vectors" if case.source == "vectors" else "set"
+        test, reference = (_fresh(source, case.env, count, seed, case.size) for count, seed in wanted)
+    return test, reference
+
+
+@lru_cache(maxsize=6)
+def _fresh(source: str, env: str, count: int, seed: int, size: int) -> Labelled:
+    return _gathered(source, env, count, seed, size=size)
+
+
+def _gathered(source: str, env: str, count: int, seed: int, **options: Any) -> Labelled:
+    if source == "vectors":
+        return mixtures(env, count, seed=seed, **options)
+    return collect(env, count, seed=seed, labelled=True, **options)
+
+
+def sets_on_disk(cases: Sequence[Case], data: Path) -> dict[Path, tuple[str, int, int, int]]:
+    """The files that these runs read, with environment, number of triples, seed and size of each."""
+    return {
+        set_path(case, data, count, seed): (case.env, count, seed, case.size)
+        for case in cases
+        if case.source == "shared"
+        for count, seed in (
+            (case.triples or 0, 0),
+            (case.test_triples, TEST_SEED),
+            (case.reference_triples, REFERENCE_SEED),
+        )
+    }
+
+
+def set_path(case: Case, data: Path, count: int, seed: int) -> Path:
+    return data / f"{case.env.split('/')[1]}-{count}-{case.size}-{seed}.h5"
+
+
+def gather(path: Path, env: str, count: int, seed: int, size: int, progress: Progress | None = None) -> None:
+    """Collect a set into its file with all cores, unless it is there; goes on where it was stopped."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    begun = Path(f"{path}.parts").exists()
+    collect(
+        env, count, seed=seed, out=path, workers=available_cores(), resume=begun, progress=progress, size=size
+    ).close()
+
+
+@lru_cache(maxsize=6)  # training, test and reference triples of both views
+def kept(path: Path, env: str, count: int, seed: int, size: int) -> Labelled:
+    """A set in memory, since reading it takes long and many runs learn from it."""
+    gather(path, env, count, seed, size)
+    with Labelled.open(path) as labelled:
+        o, a, o_next = (x.numpy() for x in labelled.transitions.rows(slice(None)))
+        truth = labelled.truth
+    return Labelled(Transitions(observation=o, action=a, next_observation=o_next, layout="channel-first"), truth)
+
+
+def mixtures(env: str, num: int, *, seed: int, **options: Any) -> Labelled:
+    """Triples whose observations are 64 numbers, the state through two random layers: always the same layers."""
+    made = world(env, **options)
+    states = made.sample(num, torch.Generator().manual_seed(seed))
+    layers = torch.Generator().manual_seed(0)
+    inner, outer = torch.randn(4, 128, generator=layers), torch.randn(128, 64, generator=layers) / 128**0.5
+
+    def observe(agent: Tensor, thing: Tensor) -> np.ndarray:
+        return torch.tanh(torch.tanh(4 * (torch.cat((agent, thing), 1) - 0.5) @ inner) @ outer).numpy()
+
+    triples = Transitions(
+        observation=observe(states.agent, states.object),
+        action=states.displacement.numpy(),
+        next_observation=observe(states.agent_next, states.object_next),
+    )
+    return Labelled(triples, Truth(states.agent, states.object, contact=states.contact))
+
+
+# Facts
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.4g}") for name, value in values.items()}
+
+
+@cache
+def _commit() -> str:
+    """Of this package's own source; installed from elsewhere it has none."""
+    folder = Path(palpate.__file__).parent
+
+    def git(*arguments: str) -> str:
+        try:
+            done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+        return done.stdout.strip()
+
+    tracked = git("ls-files", "--error-unmatch", "__init__.py")
+    return (git("describe", "--always", "--dirty", "--exclude", "*") if tracked else "") or "unknown"
+
+
+@cache
+def _hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.processor() or platform.machine()
+    return f"{model}, {os.cpu_count()} cores"

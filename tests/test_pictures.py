@@ -1,0 +1,43 @@
+"""Which pictures a run leaves: positions are drawn only where it is known what a picture shows."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from palpate.api import fit
+from palpate.data.collect import collect
+from palpate.data.labelled import Labelled
+from palpate.data.transitions import Transitions
+from palpate.experiments import pictures
+from palpate.experiments.pictures import illustrate
+
+pytestmark = pytest.mark.filterwarnings("ignore:touched and untouched")
+
+
+def drawn(folder: Path, labelled: Labelled) -> set[str]:
+    model = fit(labelled.transitions, steps=2, batch_size=16, progress=False, device="cpu", encoder="small")
+    illustrate(folder, model, labelled, "a run")
+    return {path.stem for path in (folder / "figures").glob("*.png")}
+
+
+@pytest.mark.parametrize("env", ["palpate/Sprites-v0", "palpate/Soccer-v0", "palpate/SoccerFirstPerson-v0"])
+def test_our_worlds_have_an_overlay(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, ...]] = []
+
+    def note(observations: object, encoding: object, truth: object, extent: tuple[float, ...]) -> Figure:
+        seen.append(extent)
+        return Figure()
+
+    monkeypatch.setattr(pictures, "overlay", note)
+    assert drawn(tmp_path, collect(env, 60, size=20, labelled=True)) == {"overlay", "distances", "error"}
+    left, right, bottom, top = seen[0]
+    assert (left, right) == (bottom, top)
+    assert (left < 0) == ("Soccer" in env)
+
+
+def test_of_others_pictures_nothing_is_assumed(tmp_path: Path) -> None:
+    ours = collect("palpate/Sprites-v0", 60, size=20, labelled=True)
+    rows = ours.transitions.rows(slice(None))
+    same = Transitions(observation=rows.o, action=rows.a, next_observation=rows.o_next)
+    assert drawn(tmp_path, Labelled(same, ours.truth)) == {"distances", "error"}
