@@ -281,7 +281,7 @@ class Reproduce:
     seeds: int = 3
     """Seeds 0 to SEEDS - 1 of every run."""
     preset: Literal["auto", "small", "paper"] = "auto"
-    """paper: ResNet-18s, 100 x 100 pixels, 2,500 steps, for a GPU. small: small CNNs, 50 x 50, 350 steps, for CPUs.
+    """paper: ResNet-18s, 100 x 100 pixels, 2,500 steps, for a GPU. small: small CNNs, 50 x 50, 300 steps, for CPUs.
     auto: paper where there is a GPU."""
     out: Path = Path("results")
     """Folder of the results."""

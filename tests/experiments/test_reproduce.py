@@ -21,12 +21,13 @@ from made_up import TINY, arrays, row, write
 
 from palpate import cli
 from palpate.checkpoint import read_state
-from palpate.experiments import crew, presets, runs
+from palpate.experiments import crew, presets, runs, sets
 from palpate.experiments.cluster import Slurm
 from palpate.experiments.crew import Halted
 from palpate.experiments.presets import Case, cases
 from palpate.experiments.reproduce import Overall, _frames, choose_preset, most_jobs, reproduce, tables_and_figures
-from palpate.experiments.runs import Busy, Clock, Place, mixtures, perform
+from palpate.experiments.runs import Busy, Clock, Place, perform
+from palpate.experiments.sets import mixtures
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
 
@@ -217,15 +218,15 @@ class TestRuns:
         pytest.importorskip("mujoco")
         planned = cases(["soccer"], TINY, 1, methods=["ours"])
         collected: list[str] = []
-        collect = runs.collect
-        monkeypatch.setattr(runs, "available_cores", lambda: 1)
+        collect = sets.collect
+        monkeypatch.setattr(sets, "available_cores", lambda: 1)
         monkeypatch.setattr(
-            runs, "collect", lambda *given, **more: collected.append(more["out"].name) or collect(*given, **more)
+            sets, "collect", lambda *given, **more: collected.append(more["out"].name) or collect(*given, **more)
         )
         try:
             report = reproduce(planned, place, show=False)
         finally:
-            runs.kept.cache_clear()
+            sets.kept.cache_clear()
         if any("no picture can be drawn" in message for message in report.failed.values()):
             pytest.skip("no OpenGL here")
         assert report.failed == {}

@@ -136,6 +136,12 @@ def test_markdown_says_how_it_was_scored() -> None:
     assert "affine probe" in text
     assert "vanilla transporter: the two swapped in 25% of the pictures, L_test 0.05 with" in text
     assert "commit abc1234" in text
+    assert "Orientation" not in text
+    scores = [{"l_test": 0.1, "orientation_error": x, "contact_accuracy": 1 - x} for x in (0.1, 0.3, 0.2)]
+    turned = [row("anisotropic", "ours", seed, 0.1, scores=each) for seed, each in enumerate(scores)]
+    beside = markdown(turned, summarise(turned))
+    assert "Orientation error, medians over seeds: anisotropic ours 0.2 rad." in beside
+    assert "Split accuracy, medians over seeds: anisotropic ours 0.8." in beside
     assert "affine probe" not in markdown(ROWS, summarise(ROWS))
 
 

@@ -91,7 +91,7 @@ PRESETS = {
         encoder="small",
         size=50,
         # As many as let the 18 runs of `sprites` end within half an hour on two cores.
-        training=TrainingConfig(steps=350, evaluate_every=35, checkpoint_every=70, log_every=10),
+        training=TrainingConfig(steps=300, evaluate_every=30, checkpoint_every=60, log_every=10),
         watched_triples=500,
         longer=1,
     ),

@@ -19,7 +19,8 @@ from palpate.experiments.crew import Halted, Outcome, Outcomes, one_by_one, side
 from palpate.experiments.plots import draw
 from palpate.experiments.presets import EXPERIMENTS, PRESETS, Case, Preset
 from palpate.experiments.results import frame_distance, read_results, write_tables
-from palpate.experiments.runs import Place, gather, sets_on_disk
+from palpate.experiments.runs import Place
+from palpate.experiments.sets import gather, sets_on_disk
 from palpate.progress import Board, bar, board
 from palpate.training import training_device
 

@@ -193,7 +193,7 @@ def markdown(rows: Sequence[Row], summaries: Sequence[Summary], notes: Sequence[
     ]
     if any(summary.world == ALL_WORLDS for summary in summaries):
         said.append(f"Rows of {ALL_WORLDS}: L_test as a share of the constant answer's.")
-    said += [*scoring(rows), *notes, _made_by(rows)]
+    said += [*scoring(rows), *_beside(rows), *notes, _made_by(rows)]
     return "\n".join([*lines, "", *(f"- {sentence}" for sentence in said)]) + "\n"
 
 
@@ -257,6 +257,23 @@ def _keypoints(rows: Sequence[Row]) -> str:
         f"L_test {_short(_middle(row['scores']['probed_l_test'] for row in group))} with an affine map fitted to each"
         for name, group in groups.items()
     )
+
+
+def _beside(rows: Sequence[Row]) -> list[str]:
+    """What some methods also answer: how the object lies, and whether it was touched."""
+    said = []
+    for name, title, unit in (
+        ("orientation_error", "Orientation error", " rad"),
+        ("contact_accuracy", "Split accuracy", ""),
+    ):
+        groups: dict[str, list[float]] = {}
+        for row in sorted(rows, key=_place):
+            if name in row["scores"]:
+                groups.setdefault(f"{row['world']} {row['method']}", []).append(row["scores"][name])
+        if groups:
+            each = ", ".join(f"{names} {np.median(values):.3g}{unit}" for names, values in groups.items())
+            said.append(f"{title}, medians over seeds: {each}.")
+    return said
 
 
 def _made_by(rows: Sequence[Row]) -> str:
