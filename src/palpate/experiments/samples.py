@@ -3,21 +3,19 @@
 Legend: k pictures, c channels, h and w picture height and width, N triples.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
 from palpate.data.labelled import Labelled
 from palpate.envs.registration import SOCCER, world
-from palpate.envs.soccer.config import SCALE
+from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.experiments.presets import TEST_SEED, Case
 from palpate.metrics import Reading
 from palpate.representation import Representation
 
 PICTURES, DISTANCES = 4, 2000
 ABOVE_PIXELS = 160
-ABOVE_HEIGHT, ABOVE_ANGLE = 16.0, 40.0  # of the camera over the field: metres, degrees
 UNIT_SQUARE = (0.0, 1.0, 0.0, 1.0)  # what a picture of Sprites shows: left, right, bottom, top
 
 
@@ -85,11 +83,10 @@ def _gallery(case: Case, model: Representation, test: Labelled, reference: Label
 
 def _from_above(case: Case, count: int) -> tuple[np.ndarray, tuple[float, float, float, float]]:
     """The first test scenes of Soccer, seen from above, and the rectangle of the unit square that is seen."""
-    half = ABOVE_HEIGHT * math.tan(math.radians(ABOVE_ANGLE / 2)) / SCALE
     with world(case.env, size=case.size) as soccer:
         scenes = soccer.states(TEST_SEED, 0, count).before
         pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
-    return pictures, (0.5 - half, 0.5 + half, 0.5 - half, 0.5 + half)
+    return pictures, ABOVE_RANGE * 2
 
 
 def _aligned(model: Representation, reference: Labelled) -> Representation:
