@@ -41,3 +41,17 @@ def test_of_others_pictures_nothing_is_assumed(tmp_path: Path) -> None:
     rows = ours.transitions.rows(slice(None))
     same = Transitions(observation=rows.o, action=rows.a, next_observation=rows.o_next)
     assert drawn(tmp_path, Labelled(same, ours.truth)) == {"distances", "error"}
+
+
+def test_without_a_renderer_the_scores_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collected on one machine, trained on another that cannot draw."""
+    labelled = collect("palpate/Soccer-v0", 60, size=20, labelled=True)
+
+    def fail(*_: object) -> None:
+        raise OSError("no picture can be drawn")
+
+    monkeypatch.setattr(pictures.Soccer, "render", fail)
+    with pytest.warns(UserWarning, match="the positions are not drawn: no picture can be drawn"):
+        assert drawn(tmp_path, labelled) == {"distances", "error"}
+    assert (tmp_path / "scores.json").exists()
+    assert (tmp_path / "report.html").exists()

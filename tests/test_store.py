@@ -115,6 +115,14 @@ def test_an_origin_that_is_none(folder: Path, origin: Any) -> None:
     refused(folder, "cannot be read as a palpate model")
 
 
+def test_a_choice_of_training_that_is_no_more(folder: Path) -> None:
+    """Models of 0.1.0 still load: it says nothing of how they encode."""
+    described = json.loads((folder / "config.json").read_text())["model"]
+    described["objective"] |= {"attraction_floor": 0.05, "attraction_floor_from": 0.3}
+    edit(folder, model=described)
+    load_model(folder)
+
+
 def test_newer_format(folder: Path) -> None:
     edit(folder, format_version=FORMAT_VERSION + 1)
     says = refused(folder, "cannot be read as a palpate model")

@@ -55,6 +55,8 @@ class Ball:
     def fail(self) -> None:
         if self.kind == "raise":
             raise ArithmeticError("the ball is lost")
+        if self.kind == "mistake":
+            raise OSError("no library to draw with")
         os.kill(os.getpid(), signal.SIGKILL)
 
     def close(self) -> None:

@@ -211,6 +211,22 @@ class TestEnvironment:
         assert torch.equal(joined, ~ends[:-1])
         assert data.transitions.attributes == {"environment": "Walk", "seed": 2}
 
+    def test_steps_that_an_environment_disowns_are_dropped_and_counted(self) -> None:
+        class Disowning(Walk):
+            taken = 0
+
+            def step(self, action: np.ndarray) -> Any:
+                *result, info = super().step(action)
+                self.taken += 1
+                return (*result, info | {"grazing": self.taken % 5 == 0, "unsettled": self.taken % 50 == 1})
+
+        data = collect(Disowning(), 140, seed=2)
+        plain = collect(Walk(), 250, seed=2).rows(slice(None)).a
+        kept = [i for i in range(250) if (i + 1) % 5 and (i + 1) % 50 != 1][:140]
+        assert torch.equal(data.rows(slice(None)).a, plain[kept])
+        dropped = {"dropped_grazing": kept[-1] // 5, "dropped_unsettled": 4}
+        assert data.attributes == {"environment": "Disowning", "seed": 2, **dropped}
+
     def test_the_action_where_no_displacement_is_reported(self) -> None:
         data = collect(Walk(truth=False), 20, seed=5)
         actions = Box(-0.5, 0.5, (2,), np.float32, seed=5)
@@ -445,6 +461,22 @@ class TestResume:
         self.stop()
         (self.folder / "00000000-00000128.h5").unlink()
         assert self.collect(resume=True) == self.straight()
+
+    def test_a_second_process_does_no_harm(self) -> None:
+        """It is refused, and what the first one is writing stays."""
+        self.stop()
+        writing = self.folder / ".joined.h5.0123abcd.tmp"
+        writing.write_bytes(b"half")
+        with pytest.raises(FileExistsError):
+            self.collect()
+        with pytest.raises(ValueError, match="other settings"):
+            self.collect(resume=True, seed=5)
+        assert writing.exists()
+
+    def test_killed_at_the_very_beginning(self) -> None:
+        self.folder.mkdir()
+        (self.folder / ".collection.json.0123abcd.tmp").write_bytes(b"{")
+        assert self.collect() == self.straight()
 
     def test_killed_while_writing(self) -> None:
         self.stop()

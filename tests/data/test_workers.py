@@ -34,6 +34,11 @@ def test_one_that_raises() -> None:
     assert not multiprocessing.active_children()
 
 
+def test_a_mistake_of_the_user_is_told_as_such() -> None:
+    with pytest.raises(ValueError, match="^no library to draw with$"):
+        list(packed_blocks(recipe(trouble="mistake@300"), spans(NUM), 2))
+
+
 def test_one_that_dies() -> None:
     with pytest.raises(WorkerError, match="a worker process was ended by signal 9"):
         list(packed_blocks(recipe(trouble="die@300"), spans(NUM), 2))

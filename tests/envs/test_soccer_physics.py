@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palpate.envs.soccer import Soccer, SoccerConfig, Triples, mechanics, physics
+from palpate.envs.soccer import Scene, Soccer, SoccerConfig, Triples, mechanics, physics
 from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, MOVED_EPSILON, SCALE
 from palpate.envs.soccer.mechanics import TIMESTEP, fence
 from palpate.envs.soccer.physics import Outcome, Physics
@@ -129,6 +129,19 @@ def test_contacts_are_where_two_discs_meet(world: Soccer, triples: Triples) -> N
     assert np.array_equal(
         world.touches(triples.before, triples.after.agent)[~triples.stopped], triples.contact[~triples.stopped]
     )
+
+
+def test_the_way_achieved_touches_where_a_ball_was_pinned() -> None:
+    """A heavy ball without bounce slides along the fence before it holds the agent, which then stands back."""
+    world = Soccer(SoccerConfig(ball_mass=50, agent_speed=1.0, restitution=0.0))
+    held = 0
+    for seed in range(3):
+        triples = world.states(seed, 0, 400)
+        stopped = triples.contact & triples.stopped
+        scene = Scene(*(x[stopped] for x in triples.before))
+        assert world.touches(scene, triples.after.agent[stopped]).all()
+        held += int(stopped.sum())
+    assert held > 20
 
 
 def test_a_ball_at_rest_does_not_creep() -> None:

@@ -1,6 +1,7 @@
 """Collecting triples from a world, in memory or into a file."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -166,7 +167,8 @@ class _Stepped:
             raise ValueError(f"the action space is {action}; wrap the environment so that it is a Box with one axis")
         if not isinstance(observation, Box):
             raise ValueError(f"the observation space is {observation}; wrap the environment so that it is a Box")
-        triples, names = _triples(self._env, self.attributes["seed"]), None
+        dropped: Counter[str] = Counter()
+        triples, names = _triples(self._env, self.attributes["seed"], dropped), None
         for span in wanted:
             o, a, o_next, truth = zip(*islice(triples, span.stop - span.start), strict=True)
             block = Transitions(observation=np.stack(o), action=np.stack(a), next_observation=np.stack(o_next))
@@ -180,15 +182,19 @@ class _Stepped:
                     "info of reset and step (and, where they are known, angle there and contact in that of step)"
                 )
             columns |= {f"truth/{name}": np.stack([x[name] for x in truth]) for name in Truth._fields if name in names}
-            yield Block(span, columns, {})
+            yield Block(span, columns, dict(dropped))
+            dropped.clear()
 
     def close(self) -> None:
         if self._ours:
             self._env.close()
 
 
-def _triples(env: gymnasium.Env[Any, Any], seed: int) -> Iterator[tuple[Any, ...]]:
-    """(o, a, o', truth) without end; copied at once, since an environment may reuse its arrays."""
+def _triples(env: gymnasium.Env[Any, Any], seed: int, dropped: Counter[str]) -> Iterator[tuple[Any, ...]]:
+    """(o, a, o', truth) without end; copied at once, since an environment may reuse its arrays.
+
+    A step that an environment itself calls grazing or unsettled, as Soccer does, is none to learn from, and counted.
+    """
     env.action_space.seed(seed)
     o, state = _copied(*env.reset(seed=seed))
     while True:
@@ -197,7 +203,10 @@ def _triples(env: gymnasium.Env[Any, Any], seed: int) -> Iterator[tuple[Any, ...
         contact = {"contact": np.array(info["contact"])} if "contact" in info else {}
         o_next, state_next = _copied(o_next, info)
         truth = state | contact | {f"{name}_next": x for name, x in state_next.items()}
-        yield o, np.array(info.get("displacement", action)), o_next, truth
+        faults = [name for name in ("grazing", "unsettled") if info.get(name)]
+        dropped.update(faults)
+        if not faults:
+            yield o, np.array(info.get("displacement", action)), o_next, truth
         o, state = o_next, state_next
         if terminated or truncated:
             o, state = _copied(*env.reset())

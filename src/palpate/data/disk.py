@@ -64,8 +64,9 @@ class Disk(io.RawIOBase):
 
     def close(self) -> None:
         """Let go of it; without `commit` before, it is gone."""
-        self._raw.close()
-        self._temporary.unlink(missing_ok=True)
+        if hasattr(self, "_raw"):  # not where the file could not even be made
+            self._raw.close()
+            self._temporary.unlink(missing_ok=True)
         super().close()
 
 

@@ -18,6 +18,7 @@ from palpate.data.disk import write_whole
 from palpate.data.files import Writer, attributes_of, open_hdf5
 
 NOTE = "collection.json"
+LEFTOVER = ".*.tmp"
 NAME = re.compile(r"(\d+)-(\d+)\.h5")
 
 
@@ -45,6 +46,8 @@ class Parts:
         if resume and note is not None:
             self._check_same(note["settings"])
             overwrite = overwrite or note["overwrite"]
+            for leftover in self.folder.glob(LEFTOVER):  # of a process that was killed; it takes room
+                leftover.unlink(missing_ok=True)
         self._overwrite = overwrite
         Writer(out, attributes=attributes, overwrite=overwrite)  # refuses now what it would refuse in the end
         if note is not None and not resume:
@@ -111,10 +114,8 @@ class Parts:
         return {**self._attributes, "block_rows": BLOCK_ROWS, "palpate_version": version}
 
     def _read_note(self) -> dict[str, Any] | None:
-        if not self.folder.exists() or not any(self.folder.iterdir()):
+        if not self.folder.exists() or all(path.match(LEFTOVER) for path in self.folder.iterdir()):
             return None
-        for leftover in self.folder.glob(".*.tmp"):  # of a process that was killed; it takes room
-            leftover.unlink(missing_ok=True)
         try:
             note: dict[str, Any] = json.loads((self.folder / NOTE).read_bytes())
         except (OSError, ValueError) as error:

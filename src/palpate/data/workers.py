@@ -43,6 +43,7 @@ class Recipe(NamedTuple):
 class Failure(NamedTuple):
     message: str
     trace: str
+    mistake: bool  # something the user can mend, such as a missing library: its message says it all
 
 
 def available_cores() -> int:
@@ -101,6 +102,8 @@ def _receive(connection: Connection, process: BaseProcess) -> Packed:
             'collects with several workers must do so under `if __name__ == "__main__":`'
         ) from None
     if isinstance(answer, Failure):
+        if answer.mistake:
+            raise ValueError(answer.message)
         raise WorkerError(f"a worker failed: {answer.message}", answer.trace)
     return answer
 
@@ -148,4 +151,6 @@ def _work(connection: Connection, recipe: Recipe) -> None:
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has all it wants, or is gone
     except Exception as error:
-        connection.send(Failure(f"{type(error).__name__}: {error}", traceback.format_exc()))
+        mistake = isinstance(error, ValueError | OSError | ModuleNotFoundError)
+        message = str(error) if mistake else f"{type(error).__name__}: {error}"
+        connection.send(Failure(message, traceback.format_exc(), mistake))

@@ -1,8 +1,11 @@
 """The pictures of a run and its report."""
 
 import json
+import warnings
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +15,7 @@ from torch import Tensor
 from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
 from palpate.envs.registration import SOCCER, SPRITES
-from palpate.envs.soccer import Scene, Soccer
+from palpate.envs.soccer import Scene, Soccer, SoccerConfig
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.figures import curves, distance_histogram, error_map, overlay
 from palpate.metrics import Scores, aligned
@@ -38,8 +41,8 @@ def illustrate(
     scores = None
     if test is not None:
         scores = evaluate(model, test)
-        figures = _measured(model, test) | figures
         (folder / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n", encoding="utf-8")
+        figures = _measured(model, test) | figures
     pictures = folder / "figures"
     pictures.mkdir(exist_ok=True)
     for name, figure in figures.items():
@@ -57,7 +60,7 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
         model.encode(rows.o), truth, places_object=model.model.places_object, tells_apart=model.model.tells_apart
     )
     figures = {}
-    backdrop = _backdrop(test.transitions.attributes.get("environment"), rows.o[:8], _head_truth(truth, 8))
+    backdrop = _backdrop(test.transitions.attributes, rows.o[:8], _head_truth(truth, 8))
     if backdrop is not None:
         pictures, extent = backdrop
         figures["overlay"] = overlay(pictures, _head(encoding, 8), _head_truth(truth, 8), extent=extent)
@@ -71,21 +74,28 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
 
 
 def _backdrop(
-    environment: str | None, o: Tensor, truth: Truth
+    attributes: Mapping[str, Any], o: Tensor, truth: Truth
 ) -> tuple[Tensor, tuple[float, float, float, float]] | None:
     """Pictures [b, c, h, w] on which positions can be drawn, and the rectangle of the plane that they show.
 
     Sprites' own pictures show the unit square; Soccer is drawn from above, whatever its cameras saw. Of other worlds
     it is not known where in a picture a position is.
     """
+    environment = attributes.get("environment")
     if environment in SPRITES:
         return o, (0.0, 1.0, 0.0, 1.0)
     if environment not in SOCCER:
         return None
+    # The bodies as large as they were, should that have been set.
+    sizes = {name: attributes[name] for name in ("agent_radius", "ball_radius") if name in attributes}
     upright = np.tile(np.array([1, 0, 0, 0], np.float32), (len(o), 1))
-    with Soccer() as soccer:
-        scenes = Scene(truth.agent.numpy(), truth.object.numpy(), upright)
-        pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
+    try:
+        with Soccer(SoccerConfig(**sizes)) as soccer:
+            scenes = Scene(truth.agent.numpy(), truth.object.numpy(), upright)
+            pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
+    except (ModuleNotFoundError, OSError) as error:  # trained elsewhere than collected; the scores matter more
+        warnings.warn(f"the positions are not drawn: {error}", stacklevel=2)
+        return None
     return torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2
 
 

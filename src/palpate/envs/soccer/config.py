@@ -14,6 +14,7 @@ GOAL_DEPTH = 0.06
 LEFT_GOAL = (0.22, 0.5)  # middle of the goal line; the net lies to the left
 RIGHT_GOAL = (0.78, 0.5)  # the net lies to the right
 MOVED_EPSILON = 0.01  # a ball that came to rest nearer than this did not move
+LEAST_SEEN = 0.06  # distance at which a ball is still seen by the cameras on the agent
 GAP = 1e-3  # between the bodies, at least, before and after every step
 TIME_LIMIT = 8.0  # simulated seconds for the ball to come to rest after the agent has stopped
 
@@ -64,6 +65,12 @@ class SoccerConfig:
             raise ValueError(
                 f"agent_radius is {self.agent_radius} and ball_radius {self.ball_radius}; allowed are at most "
                 f"{room - 2 * GAP:g} together, or the agent cannot get behind a ball at the fence"
+            )
+
+        if self.view == "first" and self.reach < LEAST_SEEN:
+            raise ValueError(
+                f"agent_radius is {self.agent_radius} and ball_radius {self.ball_radius}; allowed in first person are "
+                f"at least {LEAST_SEEN} together, or a ball at the agent's feet is below all four cameras"
             )
 
     @property

@@ -30,7 +30,7 @@ def load() -> ModuleType:
             "the soccer world needs MuJoCo, which is not installed; pip install 'palpate[soccer]'", name="mujoco"
         ) from error
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
-        raise RuntimeError(_no_backend(error)) from error
+        raise OSError(_no_backend(error)) from error
 
 
 def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
@@ -43,7 +43,7 @@ def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
         window.make_current()
         return window, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
     except Exception as error:  # each backend has errors of its own
-        raise RuntimeError(_no_backend(error)) from error
+        raise OSError(_no_backend(error)) from error
 
 
 def _no_backend(error: Exception) -> str:

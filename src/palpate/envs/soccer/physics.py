@@ -69,6 +69,9 @@ class Physics:
         settled = pinned or not touched or self._wait(start + heading * gone)
         parted = self._part(start, heading, gone, self._inside(self._data.qpos[2:4]), pinned) if touched else None
         contact = parted is not None and math.dist(_unit(parted[1]), position) > MOVED_EPSILON
+        if contact and parted is not None and pinned:
+            # Set back from where the ball was pushed to, its way may end short of where the ball was: no touch by it.
+            contact = _free_length(start, heading, parted[0], ball, self._reach) is not None
         if parted is None or not contact:
             parted = self._part(start, heading, gone, ball, pinned=True) or (0.0, ball)
         gone, rest = parted
