@@ -328,7 +328,7 @@ class TestInterrupt:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(cli.Demo, "__call__", stop)
-        assert run("demo") == (130, "", "palpate: stopped before there was anything to keep\n")
+        assert run("demo") == (130, "", "palpate: stopped\n")
 
 
 # A world of rows in place of Soccer, which needs a renderer; workers find it by its name.

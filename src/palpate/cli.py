@@ -400,7 +400,7 @@ def main() -> None:
     try:
         verb()
     except KeyboardInterrupt:
-        print("palpate: stopped before there was anything to keep", file=sys.stderr)
+        print("palpate: stopped", file=sys.stderr)
         sys.exit(130)
     except (ValueError, OSError) as error:
         if os.environ.get("PALPATE_TRACEBACK"):
