@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from palpate.checkpoint import read_state, write_state
 from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
-from palpate.data.sources import OnDisk, Resident
+from palpate.data.sources import OnDisk, Resident, Source
 from palpate.data.stream import Stream
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.sprites import Sprites, SpritesConfig
 from palpate.models.inputs import Loss
+from palpate.models.interaction import Interaction
 from palpate.models.store import build
 from palpate.runlog import RunLog, read_log
 from palpate.training import (
@@ -172,11 +173,10 @@ class TestResume:
     def test_averages_survive_a_stop_between_readings(self, tmp_path: Path) -> None:
         """Ctrl-C comes when it comes; the row of step 8 is still the average over steps 5 to 8."""
 
-        class Stopping:
+        class Stopping(Source[Batch]):
             def __init__(self, after: int) -> None:
                 self.source, self.left = Resident(triples(), BATCH, "cpu"), after
-                self.observation_shape, self.n, self.capturable = self.source.observation_shape, 2, True
-                self.seek, self.close = self.source.seek, self.source.close
+                self.observation_shape, self.n = self.source.observation_shape, 2
 
             def draw(self, generator: torch.Generator) -> Batch:
                 self.left -= 1
@@ -191,6 +191,24 @@ class TestResume:
         assert same(weights(straight), weights(resumed))
         rows = [read_log(tmp_path / name / "metrics.jsonl") for name in ("straight", "stopped")]
         assert rows[0] == rows[1]
+
+    def test_what_the_source_learned_survives(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Contacts that are drawn more often: from other rows the weights would come out different."""
+        plain_loss = Interaction.loss
+
+        def loss(self: Interaction, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
+            return plain_loss(self, batch, generator, progress)._replace(contacts=batch.a[:, 0] > 0.3)
+
+        monkeypatch.setattr(Interaction, "loss", loss)
+
+        def source() -> Resident:
+            return Resident(triples(), BATCH, "cpu", least_contacts=0.9)
+
+        straight = trained(source, settings(), folder=tmp_path / "straight")
+        with pytest.raises(Interrupted):
+            trained(source, settings(), folder=tmp_path / "stopped", watch=stop_at(4))
+        resumed = trained(source, settings(), folder=tmp_path / "stopped")
+        assert same(weights(straight), weights(resumed))
 
     def test_the_best_weights_survive(self, tmp_path: Path) -> None:
         """The best evaluation came before the stop; the run after it only gets worse."""

@@ -40,6 +40,7 @@ from palpate.representation import Representation
 from palpate.training import train, training_device
 
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
+JITTER = 0.2  # of pictures that come again and again
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
@@ -116,6 +117,8 @@ def fit(
     device = training_device(config)
     torch.manual_seed(config.seed)
     feed = _feed(data, method, config, device)
+    if config.jitter is None:
+        config = replace(config, jitter=JITTER if feed.fixed else 0.0)
     model_config = ModelConfig(
         method=method,
         encoder=_choose_encoder(encoder, feed.batches.observation_shape, device),
@@ -128,7 +131,7 @@ def fit(
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
     model = build(model_config).to(device)
     model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)), feed.actions)
-    model.inputs.jitter = config.jitter
+    model.inputs.jitter = config.jitter or 0.0
     described = {"model": asdict(model_config), "training": asdict(config), "data": {"data": feed.name}}
     folder = None if out is None else _claim(Path(out), described, resume, overwrite)
 
@@ -173,6 +176,7 @@ class Feed(NamedTuple):
     actions: Tensor  # all there are, for the unit
     held_out: Batch | None  # rows of a fixed set that choose the weights
     name: str
+    fixed: bool = True  # the same triples again and again, else fresh ones at every step
 
 
 def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.device) -> Feed:
@@ -188,7 +192,7 @@ def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.devi
             data.compile()
         sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
         batches = (LabelledStream if supervised else Stream)(data, config.batch_size)
-        return Feed(batches, sample, sample.a, None, f"stream of {data.config}")
+        return Feed(batches, sample, sample.a, None, f"stream of {data.config}", fixed=False)
     if isinstance(data, str | os.PathLike):
         data = Labelled.open(data) if supervised else Transitions.open(data)
     triples = data.transitions if isinstance(data, Labelled) else data
@@ -208,7 +212,7 @@ def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.devi
     )
     held_out, kept = triples.split(share, seed=config.seed)
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
-    kept_source = source(kept, config.batch_size, device, config.seed)
+    kept_source = source(kept, config.batch_size, device, config.seed, least_contacts=config.least_contacts)
     return Feed(kept_source, sample, triples.action, held_rows, repr(triples))
 
 

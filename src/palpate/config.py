@@ -173,8 +173,11 @@ class TrainingConfig:
     """Decoupled weight decay."""
     clip_norm: float = 10.0
     """Gradients are shortened to this norm."""
-    jitter: float = 0.0
-    """Strength of random changes of light and noise on training pictures; nothing moves. Against overfitting."""
+    jitter: float | None = None
+    """Strength of random changes of light and noise on training pictures; nothing moves. Against overfitting: left out,
+    it is 0.2 for a fixed set and 0 for a stream."""
+    least_contacts: float = 0.15
+    """Contacts of a fixed set that are rarer than this share are drawn more often; 0: as they come."""
     seed: int = 0
     """Of weights, batches and everything else random."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -204,7 +207,8 @@ class TrainingConfig:
         _demand(self.schedule in ("one-cycle", "constant"), "schedule", self.schedule, "'one-cycle' or 'constant'")
         _demand(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         _demand(self.clip_norm > 0, "clip_norm", self.clip_norm, "more than 0")
-        _demand(0 <= self.jitter <= 1, "jitter", self.jitter, "0 to 1")
+        _demand(self.jitter is None or 0 <= self.jitter <= 1, "jitter", self.jitter, "0 to 1")
+        _demand(0 <= self.least_contacts < 1, "least_contacts", self.least_contacts, "0 to below 1")
         _demand(self.device in ("auto", "cpu", "cuda"), "device", self.device, "'auto', 'cpu' or 'cuda'")
         allowed = ("auto", "32-true", "bf16-mixed")
         _demand(self.precision in allowed, "precision", self.precision, " or ".join(map(repr, allowed)))

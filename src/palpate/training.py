@@ -120,6 +120,8 @@ class Run:
         batch = self.source.draw(self.generator) if batch is None else batch
         with self.fabric.autocast():
             loss: Loss = self.model.loss(batch, self.generator, self.progress)
+        if loss.contacts is not None:
+            self.source.learn(loss.contacts)
         self.optimizer.zero_grad()
         self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
@@ -169,7 +171,7 @@ class Run:
         """Averages since the last call; raises if a step was not finite."""
         assert self.notes is not None
         rate = self.config.learning_rate_at(self.step / self.config.steps)
-        return {**self.notes.read(), **self.plain.vitals(), "learning_rate": rate}
+        return {**self.notes.read(), **self.plain.vitals(), **self.source.vitals(), "learning_rate": rate}
 
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
         """Evaluate as it would be handed out now, and remember the weights if they are the best so far."""
@@ -201,6 +203,7 @@ class Run:
             "best": self.best,
             "notes": {"sums": self.notes.sums, "count": self.notes.count},
             "random": {"generator": self.generator.get_state()},
+            "source": self.source.memory(),
         }
         facts = {"step": self.step, "best_value": self.best_value if self.best else None}
         write_state(folder / "checkpoint" / "state.safetensors", groups, facts)
@@ -222,6 +225,8 @@ class Run:
             self.best_value = facts["best_value"]
         self.kept_notes = {name: value.to(self.device) for name, value in groups["notes"].items()}
         self.generator.set_state(groups["random"]["generator"])
+        for name, value in self.source.memory().items():
+            value.copy_(groups["source"][name])
         self.step = int(facts["step"])
         self.source.seek(self.step)
 

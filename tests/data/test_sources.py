@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from palpate.data import sources
 from palpate.data.sources import OnDisk, Resident, source
 from palpate.data.transitions import Batch, Index, Transitions
 
@@ -54,6 +55,40 @@ class TestResident:
         rows = drawn(Resident(data, 64, "cpu"), 30)
         assert len(rows) == 64 * 30
         assert set(rows) == set(range(COUNT))
+
+    @pytest.mark.parametrize("sorted_rows", [1000, 10])
+    def test_rare_contacts_are_drawn_more_often(self, monkeypatch: pytest.MonkeyPatch, sorted_rows: int) -> None:
+        """Once they are known, and never a row twice in one batch of a set that can be sorted."""
+        monkeypatch.setattr(sources, "SORTED_ROWS", sorted_rows)
+        resident = Resident(numbered(1000), 100, "cpu", least_contacts=0.25)
+        generator, shares = torch.Generator().manual_seed(0), []
+        for _ in range(200):
+            rows = resident.draw(generator).o[:, 0].int()
+            touched = rows % 20 == 0
+            resident.learn(touched)
+            shares.append(float(touched.float().mean()))
+            assert sorted_rows < 1000 or len(rows.unique()) == 100
+        assert shares[0] < 0.12
+        assert 0.2 < np.mean(shares[100:]) < 0.27
+        assert resident.vitals()["contact_share"] == pytest.approx(0.05, abs=0.005)
+
+    @pytest.mark.parametrize("least", [0.0, 0.05])
+    def test_contacts_that_are_not_rare_come_as_they_are(self, least: float) -> None:
+        resident = Resident(numbered(1000), 100, "cpu", least_contacts=least)
+        generator, shares = torch.Generator().manual_seed(0), []
+        for _ in range(200):
+            touched = resident.draw(generator).o[:, 0].int() % 10 == 0
+            resident.learn(touched)
+            shares.append(float(touched.float().mean()))
+        assert np.mean(shares) == pytest.approx(0.1, abs=0.01)
+
+    def test_a_verdict_can_be_taken_back(self) -> None:
+        resident = Resident(numbered(), COUNT, "cpu", least_contacts=0.5)
+        generator = torch.Generator().manual_seed(0)
+        for verdict in (True, False):
+            resident.draw(generator)
+            resident.learn(torch.full((COUNT,), verdict))
+        assert resident.vitals() == {}
 
     def test_the_generator_decides(self, data: Transitions) -> None:
         resident = Resident(data, 16, "cpu")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from palpate.data.files import Writer
-from palpate.data.sources import Resident
+from palpate.data.sources import Resident, Source
 from palpate.data.stream import World
 from palpate.data.transitions import Batch, Index, Transitions, positions, split_rows
 
@@ -116,10 +116,8 @@ class Labelled:
 
 
 @final
-class LabelledResident:
+class LabelledResident(Source[LabelledBatch]):
     """`Resident` with the true states of the rows drawn."""
-
-    capturable = True
 
     def __init__(self, labelled: Labelled, batch_size: int, device: torch.device | str) -> None:
         self._resident = Resident(labelled.transitions, batch_size, device)
@@ -132,18 +130,10 @@ class LabelledResident:
         truth = Truth(**{name: x.index_select(0, rows) for name, x in self._truth.known().items()})
         return _labelled_batch(self._resident.take(rows), truth)
 
-    def seek(self, step: int) -> None:
-        """The generator's state is the position."""
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
 
 @final
-class LabelledStream:
+class LabelledStream(Source[LabelledBatch]):
     """`Stream` with the true states."""
-
-    capturable = True
 
     def __init__(self, world: World, batch_size: int) -> None:
         self.observation_shape = world.observation_shape
@@ -155,12 +145,6 @@ class LabelledStream:
         states = self._world.sample(self._batch_size, generator)
         o, o_next = self._world.render_pair(states)
         return _labelled_batch(Batch(o, states.displacement, o_next), states)
-
-    def seek(self, step: int) -> None:
-        """The generator's state is the position."""
-
-    def close(self) -> None:
-        """Nothing to let go of."""
 
 
 def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:

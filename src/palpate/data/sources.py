@@ -1,7 +1,8 @@
 """Where batches come from: a set that lives on the training device, or one read from disk with bounded memory."""
 
+from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar, final
+from typing import Generic, TypeVar, final
 
 import numpy as np
 import torch
@@ -14,43 +15,64 @@ GROUP_BYTES = 256 * 1000**2
 RUN_BYTES = 1024**2  # read in one go: several chunks of the file, and still hundreds of places in a group
 
 SORTED_ROWS = 100_000
+CANDIDATES = 16  # of which one is drawn where sorting all rows would cost more than the step
+UNKNOWN, UNTOUCHED, TOUCHED = -1, 0, 1
 
 BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
-class Source(Protocol[BatchT_co]):
+class Source(ABC, Generic[BatchT_co]):
     """What the training loop draws from."""
 
-    @property
-    def observation_shape(self) -> tuple[int, ...]: ...
+    observation_shape: tuple[int, ...]
+    n: int
+    capturable = True  # `draw` and `learn` are device work without host synchronisation, fit for a CUDA graph
 
-    @property
-    def n(self) -> int: ...
-
-    @property
-    def capturable(self) -> bool:
-        """Whether `draw` is device work without host synchronisation, fit for a CUDA graph."""
-
+    @abstractmethod
     def draw(self, generator: torch.Generator) -> BatchT_co:
         """The next batch, on the training device."""
 
-    def seek(self, step: int) -> None:
-        """Continue as if `step` batches had been drawn."""
+    def learn(self, contacts: Tensor) -> None:
+        """Which triples of the last batch, `[b]`, are taken for contacts by now."""
 
-    def close(self) -> None: ...
+    def seek(self, step: int) -> None:
+        """Continue as if `step` batches had been drawn, beside the generator's state and `memory`."""
+
+    def memory(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps, to be written into when the run is resumed."""
+        return {}
+
+    def vitals(self) -> dict[str, float]:
+        """What a person watching the run wants to know of the data; may wait for the device."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of threads and files."""
 
 
 @final
-class Resident:
-    """The whole set on the device, uint8 as uint8; every batch is a fresh draw from all of it."""
+class Resident(Source[Batch]):
+    """The whole set on the device, uint8 as uint8; every batch is a fresh draw from all of it.
 
-    capturable = True
+    Contacts are what tells where the object is. Where they are rarer than `least_contacts` they are drawn more often,
+    as soon as the model can tell them, until they are that share of a batch.
+    """
 
-    def __init__(self, transitions: Transitions, batch_size: int, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        transitions: Transitions,
+        batch_size: int,
+        device: torch.device | str,
+        *,
+        least_contacts: float = 0.0,
+    ) -> None:
         self.observation_shape = transitions.observation_shape
         self.n = transitions.n
         self._batch_size = batch_size
+        self._least_contacts = least_contacts
         count = len(transitions)
+        self._verdicts = torch.full((count,), UNKNOWN, dtype=torch.int8, device=device)
+        self._drawn = torch.zeros(batch_size, dtype=torch.long, device=device)
         self._set = Batch(
             *(torch.empty((count, *x.shape[1:]), dtype=x.dtype, device=device) for x in transitions.rows([0]))
         )
@@ -59,30 +81,45 @@ class Resident:
                 whole[block] = part
 
     def draw(self, generator: torch.Generator) -> Batch:
-        return self.take(self.choose(generator))
+        self._drawn.copy_(self.choose(generator))
+        return self.take(self._drawn)
 
     def choose(self, generator: torch.Generator) -> Tensor:
         """Row numbers of a batch, [b], without repetition: a row must not meet itself among its contrasts.
 
         In a set so large that sorting it would cost more than the step, repetitions are too rare to matter.
         """
-        a, b = self._set.a, self._batch_size
-        if b <= len(a) <= SORTED_ROWS:
-            return torch.rand(len(a), generator=generator, device=a.device).topk(b, sorted=False).indices
-        return torch.randint(len(a), (b,), generator=generator, device=a.device)
+        count, b, device = len(self._verdicts), self._batch_size, self._verdicts.device
+        if b <= count <= SORTED_ROWS:
+            rows, verdicts = None, self._verdicts
+        else:
+            rows = torch.randint(count, (CANDIDATES * b,), generator=generator, device=device)
+            verdicts = self._verdicts[rows]
+        keys = torch.rand(len(verdicts), generator=generator, device=device)
+        if self._least_contacts > 0:
+            # The b largest of u^(1/weight) are a draw by weight without repetition (Efraimidis and Spirakis 2006).
+            share, least = (verdicts == TOUCHED).float().mean(), self._least_contacts
+            weight = (least * (1 - share) / (share * (1 - least))).clamp(min=1)
+            keys = torch.where(verdicts == TOUCHED, keys ** (1 / weight), keys)
+        best = keys.topk(b, sorted=False).indices
+        return best if rows is None else rows[best]
 
     def take(self, rows: Tensor) -> Batch:
         return Batch(*(x.index_select(0, rows) for x in self._set))
 
-    def seek(self, step: int) -> None:
-        """The generator's state is the position."""
+    def learn(self, contacts: Tensor) -> None:
+        self._verdicts.index_copy_(0, self._drawn, contacts.to(torch.int8))
 
-    def close(self) -> None:
-        """Nothing to let go of."""
+    def memory(self) -> dict[str, Tensor]:
+        return {"verdicts": self._verdicts}
+
+    def vitals(self) -> dict[str, float]:
+        touched, known = int((self._verdicts == TOUCHED).sum()), int((self._verdicts != UNKNOWN).sum())
+        return {"contact_share": touched / known} if touched else {}
 
 
 @final
-class OnDisk:
+class OnDisk(Source[Batch]):
     """Epochs over a set too large for memory; each visits every row once.
 
     Runs of neighbouring rows are put in random order, then shuffled row by row within groups of `group_bytes`. Two
@@ -175,6 +212,8 @@ def source(
     device: torch.device | str,
     seed: int,
     memory_budget: int | None = None,
+    *,
+    least_contacts: float = 0.0,
 ) -> Resident | OnDisk:
     """Keep the set on the device if its observations fit into `memory_budget` bytes, else read it as it is needed.
 
@@ -184,5 +223,5 @@ def source(
     if memory_budget is None:
         memory_budget = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else CPU_BUDGET
     if transitions.nbytes <= memory_budget:
-        return Resident(transitions, batch_size, device)
+        return Resident(transitions, batch_size, device, least_contacts=least_contacts)
     return OnDisk(transitions, batch_size, device, seed)

@@ -5,6 +5,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
+from palpate.data.sources import Source
 from palpate.data.transitions import Batch
 
 
@@ -28,10 +29,8 @@ class World(Protocol):
 
 
 @final
-class Stream:
+class Stream(Source[Batch]):
     """Endless fresh triples of a world."""
-
-    capturable = True
 
     def __init__(self, world: World, batch_size: int) -> None:
         self.observation_shape = world.observation_shape
@@ -43,9 +42,3 @@ class Stream:
         states = self._world.sample(self._batch_size, generator)
         o, o_next = self._world.render_pair(states)
         return Batch(o, states.displacement, o_next)
-
-    def seek(self, step: int) -> None:
-        """The generator's state is the position."""
-
-    def close(self) -> None:
-        """Nothing to let go of."""

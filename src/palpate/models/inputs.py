@@ -27,6 +27,7 @@ class Loss(NamedTuple):
 
     terms: dict[str, Tensor]  # scalars, weights included
     readings: dict[str, Tensor]  # scalars, detached
+    contacts: Tensor | None = None  # [b] triples that are surely taken for contacts, where a model tells them apart
 
 
 class Model(nn.Module, ABC):

@@ -34,7 +34,7 @@ from palpate.objectives.contact import (
 )
 from palpate.objectives.contrastive import infonce, squared_distance
 from palpate.objectives.equivariance import equivariance
-from palpate.objectives.split import Split
+from palpate.objectives.split import SEPARABLE, Split
 
 # Softness of the body's border, in units: below, the likelihood would grow without bound around a few lucky triples;
 # above, an object far away would hardly be pulled in.
@@ -105,7 +105,9 @@ class Interaction(Model):
             "contrast": contrast.mean(),
             **self._external(ext, ext_next, path, touched, t, progress),
         }
-        return Loss(terms, {"contact_share": touched.float().mean()})
+        # A threshold of one batch is not trusted so far, nor one between classes that are not apart yet.
+        sure = touched & (self.split.valley >= SEPARABLE) if objective.split_window else None
+        return Loss(terms, {"contact_share": touched.float().mean()}, sure)
 
     def _external(
         self, ext: Tensor, ext_next: Tensor, path: Segment, touched: Tensor, t: Tensor, progress: Tensor
@@ -122,7 +124,8 @@ class Interaction(Model):
                 tip = self._radius() * torch.exp(ratio / 2) / 2
                 remained = remained + stay(shape, shape_next) * tip.square().detach()
             # Both classes weigh the same, however rare one is; else the body would shrink where contacts are.
-            share = self.split.share.clamp(*SHARE_RANGE)
+            # Held-out triples have a share of their own: none of them is drawn more often than the others.
+            share = (self.split.share if self.training else touched.float().mean()).clamp(*SHARE_RANGE)
             balance = torch.where(touched, 0.5 / share, 0.5 / (1 - share))
             logit = self._touch_logit(z_ext, shape, path, ratio)
             return {
