@@ -84,7 +84,6 @@ class TestNamed:
         assert (paper.external, paper.body) == ("point", "round")
         assert (paper.split_on, paper.split_window, paper.split_floor) == ("d", 0, 0.0)
         assert paper.stay_weight == 1.0
-        assert paper.contrast_gradient
         assert paper.contrast_floor == 0.0
         assert not paper.segment_gradient
         assert not paper.shared_network

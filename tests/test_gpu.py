@@ -46,6 +46,7 @@ def test_the_captured_step_is_the_plain_step() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:touched and untouched")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own compiler
 def test_compiled_with_held_out_rows_of_an_odd_number() -> None:
     """A stream is compiled too; a fixed set is evaluated in blocks, the last of which is smaller."""
     triples = collect("palpate/Sprites-v0", 2718, size=32)

@@ -26,6 +26,9 @@ class ObjectiveConfig:
     """How the object is placed: contact likelihood (ours), the paper's point losses, or its Gaussian ones."""
     body: Body = "round"
     """Shape in the contact likelihood: a ball with a learned radius, or (in the plane) an ellipse with an angle."""
+    outline: int = 4
+    """Harmonics of the outline of a round body in the plane, which does not turn: how its radius differs by direction;
+    0: a disc."""
     stay_weight: float = 100.0
     """Weight on L_-, which keeps an untouched object where it is."""
     stay_level: float = 0.3
@@ -39,11 +42,11 @@ class ObjectiveConfig:
     temperature: float = 0.1
     """Divides d_W in the contrastive loss."""
     agent_temperature: float = 0.03
-    """Divides the agents' squared distance there; 1 in the paper."""
+    """Divides the agents' squared distance there; the same as `temperature` in the paper's objectives."""
     contrast_dim: int = 8
     """Dimension of W."""
     contrast_gradient: bool = False
-    """Let the contrastive loss move the agent's representation too, as in the paper."""
+    """Let the contrastive loss move the agent's representation too; its repulsion stretches the frame."""
     contrast_floor: float = 0.001
     """Added to exp(-d_W / tau) in the contrastive loss, so that touched pairs, far apart in W, no longer bend it."""
     segment_gradient: bool = False
@@ -57,6 +60,7 @@ class ObjectiveConfig:
         _demand(self.external in ("likelihood", "point", "gaussian"), "external", self.external, "one of its names")
         _demand(self.body in ("round", "axes"), "body", self.body, "'round' or 'axes'")
         _demand(self.split_on in ("log", "d"), "split_on", self.split_on, "'log' or 'd'")
+        _demand(self.outline == 0 or 2 <= self.outline <= 16, "outline", self.outline, "0, or 2 to 16")
         _demand(self.stay_weight >= 0, "stay_weight", self.stay_weight, "0 or more")
         _demand(self.stay_level > 0, "stay_level", self.stay_level, "more than 0")
         _demand(
@@ -83,8 +87,7 @@ class ObjectiveConfig:
             split_on="d",
             split_window=0,
             split_floor=0.0,
-            agent_temperature=1.0,
-            contrast_gradient=True,
+            agent_temperature=0.1,
             contrast_floor=0.0,
         )
         presets = {

@@ -22,7 +22,12 @@ class Segment(NamedTuple):
 
 def segment_distance2(point: Tensor, path: Segment) -> Tensor:
     """Squared distance of a point to a segment: inf over x in the path of |point - x|^2, `[...]`."""
-    return _nearest(point - path.start, path.move)
+    return segment_offset(point, path).square().sum(-1)
+
+
+def segment_offset(point: Tensor, path: Segment) -> Tensor:
+    """From `point` to the nearest point of a segment, `[..., n]`."""
+    return _nearest(path.start - point, path.move)
 
 
 def segment_mahalanobis2(point: Tensor, path: Segment, root: Tensor) -> Tensor:
@@ -31,18 +36,18 @@ def segment_mahalanobis2(point: Tensor, path: Segment, root: Tensor) -> Tensor:
     `root` [..., n, n] is a square root of the precision matrix, root^T root = covariance^-1: the plane is mapped by it
     so that the ellipsoid becomes the unit ball, and segments stay segments.
     """
-    return _nearest(_map(root, point - path.start), _map(root, path.move))
+    return _nearest(_map(root, path.start - point), _map(root, path.move)).square().sum(-1)
 
 
 def _map(matrix: Tensor, vector: Tensor) -> Tensor:
     return (matrix @ vector[..., None])[..., 0]
 
 
-def _nearest(offset: Tensor, move: Tensor) -> Tensor:
-    """min over t in [0, 1] of |offset - t move|^2: a quadratic in t, so its clamped vertex."""
+def _nearest(start: Tensor, move: Tensor) -> Tensor:
+    """The shortest of start + t move over t in [0, 1]: its square is a quadratic in t, so at the clamped vertex."""
     length2 = move.square().sum(-1)
-    t = (offset * move).sum(-1) / length2.clamp(min=torch.finfo(move.dtype).tiny)
-    return (offset - t.clamp(0, 1)[..., None] * move).square().sum(-1)
+    t = -(start * move).sum(-1) / length2.clamp(min=torch.finfo(move.dtype).tiny)
+    return start + t.clamp(0, 1)[..., None] * move
 
 
 def double_angle(angle: Tensor) -> Tensor:

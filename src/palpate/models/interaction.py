@@ -19,8 +19,8 @@ from palpate.geometry import (
     axis_angle,
     ellipse,
     long_axis,
-    segment_distance2,
     segment_mahalanobis2,
+    segment_offset,
 )
 from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder, side_by_side
 from palpate.objectives.contact import (
@@ -29,6 +29,7 @@ from palpate.objectives.contact import (
     gaussian_stay,
     gaussian_touch,
     levelled,
+    outline,
     stay,
     touch,
 )
@@ -40,10 +41,10 @@ from palpate.objectives.split import SEPARABLE, Split
 # above, an object far away would hardly be pulled in.
 SOFTNESS = (0.004, 0.1)
 SHARE_RANGE = (0.02, 0.98)
-BODY_LR_SCALE = 10.0  # two scalars shared by all triples: they can follow the networks much faster
-# Long over short axis where the network is sure of the angle. Fixed for a share of the run: as long as no angles are
-# known the best body is round, and with a round body none would ever be learned.
-FIRST_RATIO, RATIO_FROM = 3.0, 0.4
+BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the networks much faster
+# Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
+# angles are known the best body is round, and with a round body none would ever be learned.
+FIRST_RATIO, SHAPE_FROM = 3.0, 0.4
 
 
 class Interaction(Model):
@@ -67,6 +68,8 @@ class Interaction(Model):
         self.log_ratio = nn.Parameter(torch.tensor(FIRST_RATIO).log())
         self.softness = nn.Parameter(torch.tensor(2.0))
         likelihood = objective.external == "likelihood"
+        outlined = likelihood and objective.body == "round" and n == 2 and objective.outline > 0
+        self.outline = nn.Parameter(torch.zeros(2, objective.outline - 1)) if outlined else None
         self.log_radius.requires_grad_(likelihood and objective.radius is None)
         self.log_ratio.requires_grad_(likelihood and objective.body == "axes")
         self.softness.requires_grad_(likelihood)
@@ -117,7 +120,9 @@ class Interaction(Model):
         z_ext, shape = self._body(ext)
         z_ext_next, shape_next = self._body(ext_next)
         if kind == "likelihood":
-            ratio = torch.where(progress < RATIO_FROM, self.log_ratio.detach(), self.log_ratio)
+            early = progress < SHAPE_FROM
+            ratio = torch.where(early, self.log_ratio.detach(), self.log_ratio)
+            waves = None if self.outline is None else torch.where(early, self.outline.detach(), self.outline)
             remained = stay(z_ext, z_ext_next)
             if shape is not None and shape_next is not None:
                 # Turning counts by how far it moves the tips: a doubled angle moves twice as far as the angle.
@@ -127,7 +132,7 @@ class Interaction(Model):
             # Held-out triples have a share of their own: none of them is drawn more often than the others.
             share = (self.split.share if self.training else touched.float().mean()).clamp(*SHARE_RANGE)
             balance = torch.where(touched, 0.5 / share, 0.5 / (1 - share))
-            logit = self._touch_logit(z_ext, shape, path, ratio)
+            logit = self._touch_logit(z_ext, shape, path, ratio, waves)
             return {
                 "contact": (balance * contact_nll(logit, touched)).mean(),
                 "stay": weight * torch.where(touched, 0.0, levelled(remained, self.config.objective.stay_level)).mean(),
@@ -164,11 +169,16 @@ class Interaction(Model):
         radius = self.config.objective.radius
         return self.log_radius.exp() if radius is None else radius / self.inputs.unit
 
-    def _touch_logit(self, z_ext: Tensor, shape: Tensor | None, path: Segment, log_ratio: Tensor) -> Tensor:
+    def _touch_logit(
+        self, z_ext: Tensor, shape: Tensor | None, path: Segment, log_ratio: Tensor, waves: Tensor | None
+    ) -> Tensor:
         least, most = SOFTNESS
         softness, radius = least + (most - least) * self.softness.sigmoid(), self._radius()
         if shape is None:
-            return contact_logit(segment_distance2(z_ext, path), radius, softness)
+            offset = segment_offset(z_ext, path)
+            if waves is not None:
+                radius = radius * outline(offset, *waves).exp()
+            return contact_logit(offset.square().sum(-1), radius, softness)
         # Where the ellipse is mapped to the unit disc, its border lies at 1 and lengths are divided by its radius.
         distance2 = segment_mahalanobis2(z_ext, path, ellipse(shape, radius, log_ratio, power=-1.0))
         return contact_logit(distance2, 1.0, softness / radius)
@@ -200,7 +210,7 @@ class Interaction(Model):
         self.fused = torch.compile(self._objective, dynamic=False)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        body = [p for p in (self.log_radius, self.softness) if p.requires_grad]
+        body = [p for p in (self.log_radius, self.softness, self.outline) if p is not None and p.requires_grad]
         networks = [p for branch in (self.phi_int, self.phi_ext, self.phi_cont) for p in branch.parameters()]
         groups: list[dict[str, Any]] = [
             {"params": list(dict.fromkeys(networks))},
@@ -247,4 +257,4 @@ class Interaction(Model):
         x = self.inputs(o)
         z_ext, shape = self._body(self.phi_ext(x))
         path = Segment(self.phi_int(x), a / self.inputs.unit)
-        return self._touch_logit(z_ext, shape, path, self.log_ratio).sigmoid()
+        return self._touch_logit(z_ext, shape, path, self.log_ratio, self.outline).sigmoid()

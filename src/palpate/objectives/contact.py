@@ -47,6 +47,22 @@ def contact_logit(distance2: Tensor, radius: Tensor | float, softness: Tensor | 
     return (radius - torch.sqrt(distance2 + DISTANCE_EPS)) / softness
 
 
+def outline(offset: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """log of a body's radius over its mean radius, in the directions of `offset` [..., 2]: `[...]`.
+
+    A path that just misses a convex body is a tangent of it, so what counts is how far the body reaches toward the
+    nearest point of the path, its support function h: log h = log r + sum over k >= 2 of c_k cos(k angle) +
+    s_k sin(k angle), with `cosines` and `sines` [K - 1]. k = 1 would be a shift of the centre.
+    """
+    direction = offset / torch.sqrt(offset.square().sum(-1, keepdim=True) + DISTANCE_EPS)  # at the centre, none
+    wave = power = torch.view_as_complex(direction.contiguous())
+    total = torch.zeros_like(offset[..., 0])
+    for cosine, sine in zip(cosines, sines, strict=True):
+        power = power * wave
+        total = total + cosine * power.real + sine * power.imag
+    return total
+
+
 def contact_nll(logit: Tensor, contact: Tensor) -> Tensor:
     """-log P(contact), with P(touch) = sigmoid(logit), `[b]`.
 
