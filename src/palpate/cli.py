@@ -422,9 +422,6 @@ def _explain(error: Exception, arguments: list[str]) -> None:
         again = shlex.join(["palpate", *(a for a in arguments if a != "--force")])
         print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
         sys.exit(130)
-    if isinstance(error, Stopped) and not error.can_go_on:
-        print(f"palpate: {error}", file=sys.stderr)
-        sys.exit(130)
     if isinstance(error, WorkerError):
         print(f"{error.trace}palpate: {_one_line(error)}", file=sys.stderr)
         sys.exit(1)
