@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 
 class Cart(gymnasium.Env[Any, Any]):
-    """An agent in the square of side 20 is driven to a target; a puck slides on when it is hit, in again at the other end.
+    """An agent in a square of side 20 is driven to a target; a puck that is hit slides, and enters at the other end.
 
     An action is a target, so no displacement. The agent goes a third of the way in a step; the puck slides ten steps,
     by half as much in each. `always` keeps it sliding.

@@ -146,9 +146,9 @@ def _attributes(name: str, seed: int, options: Mapping[str, Any]) -> dict[str, A
 def _made(entry: Any, **options: Any) -> gymnasium.Env[Any, Any]:
     try:
         return gymnasium.make(entry, **options)
-    except ModuleNotFoundError as error:  # of the module before the colon, or of what it imports
-        extra = "pip install 'palpate[pusht]'" if "gym_pusht" in str(entry) else "install the package that holds it"
-        raise ModuleNotFoundError(f"env is {entry!r}: {error}; {extra}", name=error.name) from error
+    except ModuleNotFoundError as error:  # the module before the colon, or one that the environment needs
+        advice = "pip install 'palpate[pusht]'" if "gym_pusht" in str(entry) else "install the package that holds it"
+        raise ValueError(f"env is {entry!r}: {error}; {advice}") from error
     except TypeError as error:
         raise ValueError(f"{entry} does not take these options: {error}") from error
 
