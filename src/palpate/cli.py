@@ -142,8 +142,7 @@ class Collect:
         names = ("size", "agent_position", "observation", "aggregate", "settle", "tolerance")
         said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.hold is not None:
-            numbers = _literal(f"({self.hold},)" if "," not in self.hold else f"({self.hold})")
-            said["hold"] = numbers if isinstance(numbers, tuple) else self.hold
+            said["hold"] = _literal(self.hold)
         if self.watch:
             said["watch"] = self.watch
         if self.truth:

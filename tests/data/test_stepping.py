@@ -13,7 +13,8 @@ from push_worlds import Cart, Grid
 from palpate.data.collect import collect
 from palpate.data.labelled import Labelled
 from palpate.data.readings import Moment
-from palpate.data.stepping import IN_VAIN, Stepping
+from palpate.data.stepped import IN_VAIN
+from palpate.data.stepping import Stepping
 
 PIXELS = {"observation": "observation:pixels"}
 CART: dict[str, Any] = {"observation": "observation:pos", "agent_position": "info:pos"}
@@ -295,6 +296,16 @@ class TestTruth:
 
         data = collect(Named(), 9, labelled=True, **CART)
         assert set(data.truth.known()) == {"agent", "object", "agent_next", "object_next"}
+
+    def test_names_that_mean_something_else(self) -> None:
+        class Kitchen(Cart):
+            def look(self) -> Any:
+                o, info = super().look()
+                return o, info | {"object": "kettle"}
+
+        with pytest.raises(ValueError, match="info object, read from info:object, is 'kettle'; allowed are real"):
+            collect(Kitchen(), 3, **CART)
+        assert len(collect(Kitchen(), 3, truth={}, **CART)) == 3
 
     def test_it_stays_out_of_the_triples(self, tmp_path: Path) -> None:
         plain = rows(Cart(), **RESTING)

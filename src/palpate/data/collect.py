@@ -14,8 +14,9 @@ from palpate.data.blocks import AnyWorld, Block, BlockWorld, Packed, RowWorld, S
 from palpate.data.files import FIELDS
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.parts import Parts, Stopped
+from palpate.data.stepped import Shipped, Stepped
 from palpate.data.stepping import NAMES as STEPPING
-from palpate.data.stepping import Shipped, Stepped, Stepping
+from palpate.data.stepping import Stepping
 from palpate.data.transitions import Transitions
 from palpate.data.workers import Recipe, packed_blocks
 
