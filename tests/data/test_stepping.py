@@ -188,6 +188,7 @@ class TestSettle:
         collect(env, 2, **RESTING | {"hold": hold, "settle": 200})
         assert env.actions[-1].tolist() == [1, 2]
         assert env.actions[-1].dtype == np.float32
+        np.testing.assert_allclose(env.at, (1, 2), atol=1e-4)  # it rests too, though the puck alone was named
 
     def test_it_is_kept_inside_the_box(self) -> None:
         env = Cart()
