@@ -36,7 +36,8 @@ def pixels(now: Moment) -> Any:
 
 def centroid(now: Moment) -> Any:
     """Where the T is: the centre of its area, which `block_pose` is not."""
-    block: Any = now.env.unwrapped.block  # type: ignore[attr-defined]
+    env: Any = now.env.unwrapped
+    block = env.block
     centres = np.array([part.center_of_gravity for part in block.shapes])
     areas = np.array([part.area for part in block.shapes])
     return np.array(block.local_to_world(tuple(areas @ centres / areas.sum())))
@@ -117,9 +118,13 @@ class PushT:
 
 
 def collect(path: Path, num: int, *, seed: int, workers: int) -> None:
+    """Into a file; what a stopped collection left beside it is gone on with."""
+    resume = Path(f"{path}.parts").exists()
     with bar(f"collecting {path.name}", num) as advance:
-        resume = Path(f"{path}.parts").exists()
-        progress: Any = lambda done, total: advance(done, "")  # noqa: E731
+
+        def progress(done: int, total: int) -> None:
+            advance(done, "")
+
         palpate.collect(
             ID, num, seed=seed, out=path, workers=workers, resume=resume, progress=progress, **STEPPING
         ).close()
@@ -145,11 +150,10 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
     if found.orientation is not None and truth.angle is not None:
         wrong = axis_error(found.orientation, truth.angle)
         scores |= {"orientation error, median (rad)": float(wrong.median())}
-    # The picture's first row is y = 0.
-    head = [torch.arange(0, len(o), max(1, len(o) // 8))[:8]] * 2
-    drawn = type(found)(*(None if x is None else x[head[0]] for x in found))
-    true = palpate.Truth(**{name: x[head[1]] for name, x in truth.known().items()})
-    overlay(o[head[0]], drawn, true, extent=(0, SIDE, SIDE, 0)).savefig(picture, dpi=110)
+    some = torch.arange(0, len(o), -(-len(o) // 8))  # eight from all of them
+    drawn = type(found)(*(None if x is None else x[some] for x in found))  # type: ignore[arg-type]
+    true = palpate.Truth(**{name: x[some] for name, x in truth.known().items()})
+    overlay(o[some], drawn, true, extent=(0, SIDE, SIDE, 0)).savefig(picture, dpi=110)  # PushT's y points down
     return scores | all_scores
 
 
