@@ -466,9 +466,69 @@ class TestCollect:
             1, "Traceback of the worker\npalpate: a worker failed: ArithmeticError: lost; 3 of 9 triples are kept\n"
         )  # fmt: skip
 
-    def test_stopped_where_it_cannot_go_on(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_stopped(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         def stop(self: cli.Collect) -> None:
-            raise Stopped("stopped; finish with --num 3", can_go_on=False)
+            raise Stopped("stopped; 3 of 9 triples are kept")
 
         monkeypatch.setattr(cli.Collect, "__call__", stop)
-        assert run("collect", "Walk-v0", "--out", "x.h5") == (130, "", "palpate: stopped; finish with --num 3\n")
+        code, _, err = run("collect", "Walk-v0", "--out", "x.h5")
+        assert (code, err.splitlines()[-1]) == (130, "  palpate collect Walk-v0 --out x.h5 --resume")
+
+
+class TestOtherWorlds:
+    """What can be said of someone else's environment in flags."""
+
+    @pytest.fixture(autouse=True)
+    def _register(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import gymnasium
+
+        monkeypatch.syspath_prepend(Path(__file__).parent / "data")
+        spec = gymnasium.envs.registration.EnvSpec("Cart-v0", "push_worlds:Cart", disable_env_checker=True)
+        monkeypatch.setitem(gymnasium.registry, "Cart-v0", spec)
+
+    ARGUMENTS = ("collect", "Cart-v0", "--num", 40, "--workers", 1, "--agent-position", "info:pos")
+    PIXELS = ("--observation", "observation:pixels")
+
+    def test_all_flags(self, run: Run, tmp_path: Path) -> None:
+        import palpate as package
+
+        out = tmp_path / "log.h5"
+        flags = (*self.PIXELS, "--aggregate", 3, "--settle", 40, "--hold", "info:pos", "--watch", "info:pose")
+        truth = ("--truth", "object=info:pose[:2]", "angle=info:pose[2]", "contact=moved")
+        code, said, err = run(
+            *self.ARGUMENTS, "--out", out, *flags, "--tolerance", 1e-6, *truth, "--option", "horizon=50"
+        )
+        assert code == 0, err
+        assert "dropped: " in said
+        with package.Labelled.open(out) as labelled:
+            assert len(labelled.truth.known()) == 7
+            attributes = labelled.transitions.attributes
+        assert attributes["horizon"] == 50
+        assert attributes["watch"] == "info:pose"
+
+    @pytest.mark.parametrize("hold", ["1,2", "1.0, 2.0"])
+    def test_numbers_that_hold(self, run: Run, tmp_path: Path, hold: str) -> None:
+        code, _, err = run(
+            *self.ARGUMENTS,
+            *self.PIXELS,
+            "--settle",
+            200,
+            "--hold",
+            hold,
+            "--watch",
+            "info:pose",
+            "--out",
+            tmp_path / "x.h5",
+        )
+        assert code == 0, err
+
+    def test_mistakes(self, run: Run, tmp_path: Path) -> None:
+        out = ("--out", tmp_path / "x.h5")
+        refused(run(*self.ARGUMENTS, *out), "observation space is Dict", "--observation observation:KEY")
+        refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--truth", "object"), "truth is 'object'", "name=value")
+        refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--option", "a b=3"), "option is 'a b=3'", "name=value")
+        refused(run(*self.ARGUMENTS[:-2], *self.PIXELS, *out), "no displacements", "--agent-position info:KEY")
+        refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--settle", 5), "where 0 is none that holds", "--hold")
+        refused(run("collect", "palpate/Sprites-v0", *out, "--aggregate", 2), "does not know this option", "aggregate")
+        refused(run("collect", "no_such:Cart-v0", *out), "No module named 'no_such'", "install the package")
+        assert not os.listdir(tmp_path)

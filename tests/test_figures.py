@@ -92,6 +92,21 @@ def test_overlay_stands_upright_in_its_extent() -> None:
     assert red > 100 > 2 * green
 
 
+def test_overlay_of_a_world_whose_y_points_down() -> None:
+    pictures = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
+    pictures[0, :, 2, 5] = 255
+    at = torch.tensor([[5.5, 2.5]]) * 64
+    figure = overlay(pictures, Encoding(at, at, None, None), extent=(0.0, 512.0, 512.0, 0.0))
+    assert figure.get_figheight() > figure.get_figwidth()  # a square and the legend
+    (axes,) = figure.axes
+    assert axes.get_ylim() == (512.0, 0.0)
+    (image,) = axes.images
+    assert image.get_extent() == [0, 512, 512, 0]
+    assert image.origin == "upper"  # its first row is y = 0
+    x, y = line(axes, "agent, estimated").get_xydata()[0]
+    assert image.get_array()[int(y / 64), int(x / 64)].tolist() == [255, 255, 255]
+
+
 @pytest.mark.parametrize(("channels", "shape"), [(1, (8, 6)), (2, (8, 6)), (3, (8, 6, 3)), (12, (8, 6, 3))])
 def test_overlay_takes_any_number_of_channels(channels: int, shape: tuple[int, ...]) -> None:
     o = torch.zeros(2, channels, 8, 6, dtype=torch.uint8)

@@ -48,14 +48,16 @@ class Collect:
     """Write triples of a world to an HDF5 file, with the true states in a group of their own.
 
     Until it is complete, what there is lies in OUT.parts, as small files of triples that can be read: Ctrl-C, a full
-    disk or a crash lose nothing, and --resume goes on, to the same rows as without the interruption. A Gymnasium
-    environment other than ours is stepped by one process and cannot go on in the middle; --resume with a smaller --num
-    finishes it with what is there. The two Soccer ids give the same triples for a seed, seen by other cameras.
+    disk or a crash lose nothing, and --resume goes on, to the same rows as without the interruption. The two Soccer ids
+    give the same triples for a seed, seen by other cameras.
+
+    Any other Gymnasium environment is stepped with random actions; a reading of it is written info:KEY,
+    observation:KEY or observation, with [2] or [0:2] for a part. See docs/own-world.md.
     """
 
     env: Positional[str]
     """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/Soccer-v0,
-    palpate/SoccerFirstPerson-v0, or any Gymnasium id whose actions are displacements."""
+    palpate/SoccerFirstPerson-v0, or any Gymnasium id, as MODULE:ID where a module must be imported to make it known."""
     num: int = 10_000
     """How many triples."""
     out: Path
@@ -67,9 +69,29 @@ class Collect:
     """Wanted share of contacts (Sprites, Soccer); as the world has it when left out."""
     natural: bool = False
     """Take contacts as random motion gives them (Sprites, Soccer)."""
+    agent_position: str | None = None
+    """Other worlds: where to read the agent's position, such as info:pos; the triple's action is how far it went. When
+    left out, info:displacement where there is one, else the action itself."""
+    observation: str | None = None
+    """Other worlds: what is seen, such as observation:pixels, or render; the whole observation when left out."""
+    aggregate: int | None = None
+    """Other worlds: environment steps of a triple, all with one action; 1 when left out."""
+    settle: int | None = None
+    """Other worlds: steps to wait at most until nothing moves; triples that never rest are dropped and counted."""
+    hold: str | None = None
+    """Other worlds: the action while waiting, such as 0,0, or where to read it; 0 when left out."""
+    watch: tuple[str, ...] = ()
+    """Other worlds: readings that must rest, beside the agent's position; the observation when left out."""
+    tolerance: float | None = None
+    """Other worlds: a number that changes by no more than this in a step rests; 0.001 when left out."""
+    truth: tuple[str, ...] = ()
+    """Other worlds: true states to measure with, such as object=info:block_pose[:2] angle=info:block_pose[2]
+    contact=moved."""
+    option: tuple[str, ...] = ()
+    """Options of the environment, such as obs_type=pixels max_episode_steps=120."""
     workers: int | None = None
-    """Processes that make triples (Soccer); as many as there are cores for us when left out. The triples are the same
-    with any number."""
+    """Processes that make triples (not Sprites); as many as there are cores for us when left out. The triples are the
+    same with any number."""
     resume: bool = False
     """Continue a collection that was stopped; the settings must be the same, --num may be larger or smaller."""
     force: bool = False
@@ -85,7 +107,7 @@ class Collect:
 
         if self.resume and self.force:
             raise ValueError("--resume goes on with what is there and --force begins anew; give one of them")
-        options: dict[str, Any] = {} if self.size is None else {"size": self.size}
+        options = self._options()
         if self.contact_share is not None or self.natural:
             options["contact_share"] = None if self.natural else self.contact_share
         start, before = time.monotonic(), None
@@ -114,6 +136,18 @@ class Collect:
             lost = dropped(triples.attributes)
         if lost:
             print(f"dropped: {', '.join(f'{count} {reason}' for reason, count in lost.items())}")
+
+    def _options(self) -> dict[str, Any]:
+        """Of the world, and of how it is stepped: what was said."""
+        names = ("size", "agent_position", "observation", "aggregate", "settle", "tolerance")
+        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.hold is not None:
+            said["hold"] = _literal(self.hold)
+        if self.watch:
+            said["watch"] = self.watch
+        if self.truth:
+            said["truth"] = _pairs("truth", self.truth)
+        return said | {name: _literal(text) for name, text in _pairs("option", self.option).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,9 +456,6 @@ def _explain(error: Exception, arguments: list[str]) -> None:
         again = shlex.join(["palpate", *(a for a in arguments if a != "--force")])
         print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
         sys.exit(130)
-    if isinstance(error, Stopped) and not error.can_go_on:
-        print(f"palpate: {error}", file=sys.stderr)
-        sys.exit(130)
     if isinstance(error, WorkerError):
         print(f"{error.trace}palpate: {_one_line(error)}", file=sys.stderr)
         sys.exit(1)
@@ -442,6 +473,23 @@ def _explain(error: Exception, arguments: list[str]) -> None:
 
 def _one_line(error: Exception) -> str:
     return " ".join("; ".join([str(error), *getattr(error, "__notes__", ())]).split())
+
+
+def _pairs(flag: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if not pair.partition("=")[0].isidentifier() or "=" not in pair]
+    if wrong:
+        raise ValueError(f"{flag} is {wrong[0]!r}; allowed are pairs name=value")
+    return {name: text for name, _, text in (pair.partition("=") for pair in pairs)}
+
+
+def _literal(text: str) -> Any:
+    """A number, True, a tuple and so on where it reads as one in Python, else the text itself."""
+    import ast
+
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _switches(pairs: tuple[str, ...]) -> dict[str, Any]:

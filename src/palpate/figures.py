@@ -48,7 +48,8 @@ def overlay(
 ) -> Figure:
     """Estimates on the first pictures of [b, c, h, w] uint8: agent, object, and the learned ellipse around it.
 
-    `extent` is the rectangle (left, right, bottom, top) of the plane that a picture shows. With a truth, rings mark
+    `extent` is the rectangle (left, right, bottom, top) of the plane that a picture shows; where y points down, bottom
+    is more than top. With a truth, rings mark
     where things really are.
     """
     count = min(len(observations), rows * columns)
@@ -59,7 +60,7 @@ def overlay(
     columns = min(columns, count)
     rows = -(-count // columns)
     side = 2.4  # inches
-    figure = blank(side * columns, side * rows * (top - bottom) / (right - left) + 0.4)
+    figure = blank(side * columns, side * rows * abs((top - bottom) / (right - left)) + 0.4)
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
     ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
     for i in range(count):

@@ -61,9 +61,6 @@ class RowWorld(Protocol):
     def close(self) -> None: ...
 
 
-AnyWorld: TypeAlias = World | RowWorld
-
-
 class Span(NamedTuple):
     """Rows start to stop, within one block."""
 
@@ -79,6 +76,18 @@ class Block(NamedTuple):
     dropped: dict[str, int]
 
 
+@runtime_checkable
+class BlockWorld(Protocol):
+    """A world such as someone else's environment, which makes a block as a whole, from its first row on."""
+
+    def block(self, seed: int, span: Span) -> Block: ...
+
+    def close(self) -> None: ...
+
+
+AnyWorld: TypeAlias = World | RowWorld | BlockWorld
+
+
 class Packed(NamedTuple):
     """A block as the bytes of a complete HDF5 file."""
 
@@ -91,6 +100,8 @@ def spans(num: int) -> list[Span]:
 
 
 def make(world: AnyWorld, seed: int, span: Span) -> Block:
+    if isinstance(world, BlockWorld):
+        return world.block(seed, span)
     if isinstance(world, RowWorld):
         rows = world.rows(seed, *span)
         return Block(span, _columns(rows, rows.observation, rows.action, rows.next_observation), dict(rows.dropped))

@@ -23,11 +23,7 @@ NAME = re.compile(r"(\d+)-(\d+)\.h5")
 
 
 class Stopped(RuntimeError):  # noqa: N818 - the user's wish, not an error
-    """Ctrl-C while collecting into a file: what there is was kept; `can_go_on` says whether it can be continued."""
-
-    def __init__(self, message: str, can_go_on: bool) -> None:
-        super().__init__(message)
-        self.can_go_on = can_go_on
+    """Ctrl-C while collecting into a file: what there is was kept, and can be gone on with."""
 
 
 @final

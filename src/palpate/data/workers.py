@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from palpate.data.blocks import AnyWorld, Packed, RowWorld, Span, make, pack
+from palpate.data.blocks import AnyWorld, BlockWorld, Packed, RowWorld, Span, make, pack
 
 AHEAD = 2  # spans a worker holds: the one it makes, and one so that it need not wait for the next
 PATIENCE = 5.0  # seconds for a worker to close its world
@@ -146,7 +146,7 @@ def _work(connection: Connection, recipe: Recipe) -> None:
                 span = connection.recv()
                 connection.send(pack(make(world, recipe.seed, span), recipe.attributes))
         finally:
-            if isinstance(world, RowWorld):
+            if isinstance(world, RowWorld | BlockWorld):
                 world.close()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has all it wants, or is gone

@@ -48,7 +48,8 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}")
+        others = "" if env_id.startswith("palpate/") else "; one of another package is written MODULE:ID"
+        raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}{others}")
     options = worlds[env_id] | options
     try:
         config = SoccerConfig(**options) if env_id in SOCCER else SpritesConfig(**options)

@@ -1,0 +1,161 @@
+"""PushT, someone else's world: collect triples, learn from them, measure, draw. docs/own-world.md walks through it.
+
+pip install 'palpate[pusht]'
+python examples/pusht.py --out runs/pusht                 # collects 20,000 triples, then learns
+python examples/pusht.py --out runs/axes --body axes      # from the same triples
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import tyro
+
+import palpate
+from palpate.data.readings import Moment
+from palpate.figures import overlay
+from palpate.metrics import axis_error, common_translation
+from palpate.progress import bar
+
+ID = "gym_pusht:gym_pusht/PushT-v0"
+SIDE = 512  # of the arena, PushT's own unit
+ALONG_STEM = np.pi / 2  # from the block's angle: PushT's T stands on its head
+
+
+def pixels(now: Moment) -> Any:
+    """The picture, 96 x 96. Drawn only where a triple begins and ends: PushT's own "pixels" are drawn in every step."""
+    env: Any = now.env.unwrapped
+    env.obs_type = "pixels"
+    picture = env.get_obs()
+    env.obs_type = "state"
+    return picture
+
+
+def centroid(now: Moment) -> Any:
+    """Where the T is: the centre of its area, which `block_pose` is not."""
+    env: Any = now.env.unwrapped
+    block = env.block
+    centres = np.array([part.center_of_gravity for part in block.shapes])
+    areas = np.array([part.area for part in block.shapes])
+    return np.array(block.local_to_world(tuple(areas @ centres / areas.sum())))
+
+
+def axis(now: Moment) -> float:
+    """The direction of the stem."""
+    return float(now.info["block_pose"][2] + ALONG_STEM)
+
+
+def approach(now: Moment, rng: np.random.Generator) -> Any:
+    """A target near the T. This looks at where the T is, to touch it more often; the learner never does."""
+    return centroid(now) + rng.normal(0, 60, 2)
+
+
+STEPPING: dict[str, Any] = {
+    "agent_position": "info:pos_agent",  # PushT's action is where to go; what counts is how far it got
+    "observation": pixels,
+    "aggregate": 6,  # of 0.1 s
+    "settle": 30,  # then the agent is held where it is, until it and the T rest
+    "hold": "info:pos_agent",
+    "watch": "info:block_pose",
+    "tolerance": 0.01,
+    "approach": approach,
+    "approach_share": 0.3,
+    "truth": {"object": centroid, "angle": axis, "contact": "moved"},  # only to measure with
+    "max_episode_steps": 120,  # ten triples, before the T has been pushed to the wall
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushT:
+    """Learn where PushT's agent and its T-shaped block are."""
+
+    out: Path
+    """Folder of the run."""
+    data: Path = Path("pusht.h5")
+    """The triples; collected should they not be there."""
+    test: Path = Path("pusht-test.h5")
+    """Others to measure on; the same."""
+    num: int = 20_000
+    """How many triples to collect."""
+    num_test: int = 2_000
+    workers: int = 2
+    """Processes that collect."""
+    body: Literal["round", "axes"] = "round"
+    """The T as a disc, or as an ellipse with an orientation."""
+    steps: int = 2500
+    """Optimiser steps."""
+    batch_size: int = 128
+    encoder: Literal["auto", "small", "resnet18"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int = 0
+    resume: bool = False
+    """Go on with a run that was stopped."""
+
+    def __call__(self) -> None:
+        for path, num, seed in ((self.data, self.num, 0), (self.test, self.num_test, 1)):
+            if not path.exists():
+                collect(path, num, seed=seed, workers=self.workers)
+        with palpate.Transitions.open(self.data) as data:
+            print(data)
+            model = palpate.fit(
+                data,
+                out=self.out,
+                body=self.body,
+                encoder=self.encoder,
+                steps=self.steps,
+                batch_size=self.batch_size,
+                device=self.device,
+                seed=self.seed,
+                resume=self.resume,
+            )
+        scores = measure(model, self.data, self.test, picture=self.out / "pusht.png")
+        (self.out / "pusht.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+        print("\n".join(f"{name:<42} {value:.4g}" for name, value in scores.items()))
+        print(f"Look at  {self.out / 'pusht.png'}")
+
+
+def collect(path: Path, num: int, *, seed: int, workers: int) -> None:
+    """Into a file; what a stopped collection left beside it is gone on with."""
+    resume = Path(f"{path}.parts").exists()
+    with bar(f"collecting {path.name}", num) as advance:
+
+        def progress(done: int, total: int) -> None:
+            advance(done, "")
+
+        palpate.collect(
+            ID, num, seed=seed, out=path, workers=workers, resume=resume, progress=progress, **STEPPING
+        ).close()
+
+
+def measure(model: palpate.Representation, data: Path, test: Path, *, picture: Path) -> dict[str, float]:
+    """Errors in PushT's own unit, after one translation that is fitted on training triples."""
+    with palpate.Labelled.open(data) as known, palpate.Labelled.open(test) as unseen:
+        few = known.subset(slice(0, min(2_000, len(known))))
+        h = common_translation(model.encode(few.transitions.rows(slice(None)).o), few.truth)
+        o, truth = unseen.transitions.rows(slice(None)).o, unseen.truth
+        found = model.encode(o)
+        found = found._replace(agent=found.agent - h, object=found.object - h)
+        all_scores = palpate.evaluate(model, unseen, reference=few).as_dict()
+    agent, block = (found.agent - truth.agent).norm(dim=1), (found.object - truth.object).norm(dim=1)
+    scores = {
+        "agent error, median": float(agent.median()),
+        "block error, median": float(block.median()),
+        "block error, 90 %": float(block.quantile(0.9)),
+        "agent error, median, % of the side": 100 * float(agent.median()) / SIDE,
+        "block error, median, % of the side": 100 * float(block.median()) / SIDE,
+    }
+    if found.orientation is not None and truth.angle is not None:
+        wrong = axis_error(found.orientation, truth.angle)
+        scores |= {"orientation error, median (rad)": float(wrong.median())}
+    some = torch.arange(0, len(o), -(-len(o) // 8))  # eight from all of them
+    drawn = type(found)(*(None if x is None else x[some] for x in found))  # type: ignore[arg-type]
+    true = palpate.Truth(**{name: x[some] for name, x in truth.known().items()})
+    overlay(o[some], drawn, true, extent=(0, SIDE, SIDE, 0)).savefig(picture, dpi=110)  # PushT's y points down
+    return scores | all_scores
+
+
+if __name__ == "__main__":
+    tyro.cli(PushT)()

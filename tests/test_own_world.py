@@ -1,0 +1,118 @@
+"""PushT, someone else's world: the example, the guide, and what the one says of the other."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+
+import palpate
+from palpate import cli
+from palpate.data.stepping import NAMES
+from palpate.metrics import axis_error
+
+pytest.importorskip("gym_pusht", reason="needs the extra palpate[pusht]")
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "pusht.py"
+GUIDE = (ROOT / "docs" / "own-world.md").read_text(encoding="utf-8")
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+NUM = 60
+BLOCK = (119, 136, 153)  # LightSlateGray
+
+
+def execute(folder: Path, *command: str | Path) -> str:
+    done = subprocess.run([sys.executable, *command], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example from end to end, shortened."""
+    folder = tmp_path_factory.mktemp("pusht")
+    numbers = {"num": NUM, "num-test": 20, "workers": 1, "steps": 3, "batch-size": 16}
+    flags = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
+    said = execute(folder, EXAMPLE, "--out", "run", "--body", "axes", "--encoder", "small", "--device", "cpu", *flags)
+    assert "block error, median, % of the side" in said
+    return folder
+
+
+@pytest.fixture
+def triples(folder: Path) -> palpate.Labelled:
+    return palpate.Labelled.open(folder / "pusht.h5")
+
+
+def test_the_example_measures_and_draws(folder: Path) -> None:
+    scores = json.loads((folder / "run" / "pusht.json").read_text(encoding="utf-8"))
+    assert scores["count"] == 20
+    assert scores["block error, median"] == pytest.approx(5.12 * scores["block error, median, % of the side"])
+    assert 0 <= scores["orientation error, median (rad)"] <= np.pi / 2
+    assert (folder / "run" / "pusht.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_triples_obey_the_assumptions(triples: palpate.Labelled) -> None:
+    truth, data = triples.truth, triples.transitions
+    assert len(data) == NUM
+    assert data.observation_shape == (3, 96, 96)
+    assert torch.allclose(truth.agent + data.action, truth.agent_next, atol=1e-3)
+    assert data.action.norm(dim=1).median() > 100  # of 512
+    still = (truth.object - truth.object_next).norm(dim=1) < 0.1
+    assert still[~truth.contact].all()
+    assert 0.1 < truth.contact.float().mean() < 0.6
+    o, _, o_next = data.rows(slice(None))
+    gone = (o != o_next).flatten(1).any(1)
+    assert gone.all()  # the agent, at least
+
+
+def test_the_truth_is_what_the_pictures_show(triples: palpate.Labelled) -> None:
+    """The block's pixels have their centre in the truth's object, and their long axis along the truth's angle."""
+    pictures = triples.transitions.rows(slice(None)).o.permute(0, 2, 3, 1).float()  # [b, h, w, 3]
+    weight = ((pictures - torch.tensor(BLOCK)).abs().amax(-1) < 40).double()
+    row, column = torch.meshgrid(torch.arange(96.0), torch.arange(96.0), indexing="ij")
+    at = (torch.stack((column, row), -1).double() + 0.5) * 512 / 96  # [h, w, 2]
+    total = weight.sum((1, 2))
+    centre = torch.einsum("bhw,hwx->bx", weight, at) / total[:, None]
+    offset = at - centre[:, None, None]  # [b, h, w, 2]
+    spread = torch.einsum("bhw,bhwx,bhwy->bxy", weight, offset, offset)
+    long = torch.linalg.eigh(spread).eigenvectors[..., -1]
+    whole = total > 0.9 * total.max()  # nothing covers it
+    assert whole.sum() > NUM / 2
+    assert (centre - triples.truth.object)[whole].norm(dim=1).median() < 1.5  # a pixel is 5.3
+    wrong = axis_error(torch.atan2(long[:, 1], long[:, 0]), triples.truth.angle.double())
+    assert wrong[whole].median() < 0.05
+
+
+def test_the_guide_runs(tmp_path: Path) -> None:
+    code = "".join(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL))
+    short = code.replace("1_000", "40").replace("steps=100", "steps=3, batch_size=16")
+    assert short.count("40,") == short.count("steps=3,") == 1
+    (tmp_path / "guide.py").write_text(short, encoding="utf-8")
+    assert "object error" in execute(tmp_path, "-W", "ignore", "guide.py")
+
+
+def test_the_guides_commands_are_understood() -> None:
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL) for line in block.splitlines()]
+    ours = [line for line in lines if line.startswith("palpate ")]
+    assert ours
+    for line in ours:
+        verb = tyro.cli(cli.Verb, args=shlex.split(line)[1:])
+        assert isinstance(verb, cli.Collect)
+        assert set(verb._options()) - set(NAMES) == {"obs_type", "max_episode_steps"}
+    assert [line.split()[1] for line in lines if line.startswith("python ")] == ["examples/pusht.py"] * 3
+
+
+def test_the_guide_names_every_option() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE)) == set(NAMES)
+
+
+def test_pictures_are_there() -> None:
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", GUIDE):
+        assert (ROOT / "docs" / picture).stat().st_size < 300_000
