@@ -174,6 +174,10 @@ class TestModel:
     def test_axes_are_for_the_plane(self, n: int) -> None:
         with pytest.raises(ValueError) as error:
             model(n=n, objective=ObjectiveConfig(body="axes", radius=0.1))
+        with pytest.raises(
+            ValueError, match="outline is 4; allowed is 0 unless the body is 'round' and actions have 2"
+        ):
+            model(n=3, objective=ObjectiveConfig(outline=4))
         assert str(error.value) == message("body", "axes", f"'round' when actions have {n} dimensions")
         assert model(n=2, objective=ObjectiveConfig(body="axes")).objective.body == "axes"
 

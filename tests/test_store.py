@@ -148,7 +148,7 @@ def test_tensors_of_something_else(folder: Path) -> None:
 
 def test_weights_of_another_model(folder: Path) -> None:
     """Fewer weights, more weights, other shapes."""
-    cases = ((2, ObjectiveConfig(contrast_dim=5), "size mismatch"), (3, ObjectiveConfig(), "Missing key"))
+    cases = ((2, ObjectiveConfig(contrast_dim=5), "size mismatch"), (2, ObjectiveConfig(outline=4), "Unexpected key"))
     for n, objective, reason in cases:
         other = build(ModelConfig(encoder="mlp", observation_shape=(4,), n=n, objective=objective))
         save_model(other, folder.parent / "other", {})

@@ -26,9 +26,9 @@ class ObjectiveConfig:
     """How the object is placed: contact likelihood (ours), the paper's point losses, or its Gaussian ones."""
     body: Body = "round"
     """Shape in the contact likelihood: a ball with a learned radius, or (in the plane) an ellipse with an angle."""
-    outline: int = 4
-    """Harmonics of the outline of a round body in the plane, which does not turn: how its radius differs by direction;
-    0: a disc."""
+    outline: int = 0
+    """Harmonics of the outline of a round body in the plane, one that does not turn: how its radius differs by
+    direction; 4 are enough for a square, 0 is a disc."""
     stay_weight: float = 100.0
     """Weight on L_-, which keeps an untouched object where it is."""
     stay_level: float = 0.3
@@ -151,6 +151,12 @@ class ModelConfig:
             "body",
             self.objective.body,
             f"'round' for the method {self.method!r}, which finds no axes",
+        )
+        _demand(
+            self.objective.outline == 0 or (self.n == 2 and self.objective.body == "round"),
+            "outline",
+            self.objective.outline,
+            "0 unless the body is 'round' and actions have 2 dimensions",
         )
         if self.n == 1 and self.method == "interaction" and self.objective.radius is None:
             raise ValueError(

@@ -69,6 +69,7 @@ def cases() -> list[Case]:
         Case("supervised", "contact", "mlp", 1, {}),
         Case("vae", "contact", "mlp", 1, {}),
         Case("interaction", "contact", "mlp", 2, {"body": "axes", "radius": 0.3}),
+        Case("interaction", "contact", "mlp", 2, {"outline": 4}),
         Case("interaction", "contact", "mlp", 2, {"shared_network": True}),
         Case("interaction", "paper", "mlp", 2, {"segment_gradient": True}),
         Case("interaction", "contact", "mlp", 2, {"split_on": "d", "split_window": 0}),

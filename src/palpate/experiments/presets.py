@@ -39,6 +39,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "point": {"external": "point", "stay_weight": 1.0},
     "point-split-on-d": {"external": "point", "stay_weight": 1.0, "split_on": "d"},
     "gaussian": {"external": "gaussian", "stay_weight": 1.0},
+    "outline": {"outline": 4},
     "segment-gradient": {"segment_gradient": True},
     "stay-weight-10": {"stay_weight": 10.0},
     "no-stay-level": {"stay_level": 1e6},

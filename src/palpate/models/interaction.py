@@ -68,7 +68,7 @@ class Interaction(Model):
         self.log_ratio = nn.Parameter(torch.tensor(FIRST_RATIO).log())
         self.softness = nn.Parameter(torch.tensor(2.0))
         likelihood = objective.external == "likelihood"
-        outlined = likelihood and objective.body == "round" and n == 2 and objective.outline > 0
+        outlined = likelihood and objective.outline > 0
         self.outline = nn.Parameter(torch.zeros(2, objective.outline - 1)) if outlined else None
         self.log_radius.requires_grad_(likelihood and objective.radius is None)
         self.log_ratio.requires_grad_(likelihood and objective.body == "axes")

@@ -55,7 +55,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         described = facts.pop("model")
         described["observation_shape"] = tuple(described["observation_shape"])
         objective = {name: value for name, value in described["objective"].items() if name not in RETIRED}
-        described["objective"] = ObjectiveConfig(**{"outline": 0} | objective)  # older than outlines: a disc
+        described["objective"] = ObjectiveConfig(**objective)
         described["baseline"] = BaselineConfig(**described.get("baseline", {}))
         config = ModelConfig(**described)
         _demand_sizes(config, facts.get("origin"))
