@@ -129,8 +129,8 @@ class Interaction(Model):
                 tip = self._radius() * torch.exp(ratio / 2) / 2
                 remained = remained + stay(shape, shape_next) * tip.square().detach()
             # Both classes weigh the same, however rare one is; else the body would shrink where contacts are.
-            # Held-out triples have a share of their own: none of them is drawn more often than the others.
-            share = (self.split.share if self.training else touched.float().mean()).clamp(*SHARE_RANGE)
+            # Held-out triples count as they come: a few rare contacts would make the choice of the weights a lottery.
+            share = self.split.share.clamp(*SHARE_RANGE) if self.training else torch.full_like(self.split.share, 0.5)
             balance = torch.where(touched, 0.5 / share, 0.5 / (1 - share))
             logit = self._touch_logit(z_ext, shape, path, ratio, waves)
             return {
