@@ -26,10 +26,10 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-import palpate.envs  # noqa: F401 - makes the ids known
 from palpate.checkpoint import read_state, write_state
 from palpate.control.film import film
-from palpate.control.settings import LEARNED, NOT_A_SETTING, ControlConfig
+from palpate.control.game import game_options, make_game
+from palpate.control.settings import NOT_A_SETTING, ControlConfig
 from palpate.control.vec import Envs
 from palpate.control.wrapping import wrap
 from palpate.data.disk import write_whole
@@ -39,7 +39,6 @@ from palpate.representation import Representation
 from palpate.runlog import RunLog, read_log
 from palpate.training import Interrupted, NonFiniteLoss, interrupt_between_steps
 
-GAME = "palpate/SoccerGoal-v0"
 HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
 RANDOM_SEED = 0  # of the policy that all are compared with
 LOSSES = {"train/value_loss": "value_loss", "train/approx_kl": "kl", "train/std": "spread"}
@@ -92,27 +91,6 @@ class Convolutions(BaseFeaturesExtractor):
         return self.cnn(observations)
 
 
-def make_game(options: Mapping[str, Any]) -> gymnasium.Env[np.ndarray, np.ndarray]:
-    """One environment; a worker process calls this."""
-    env: gymnasium.Env[np.ndarray, np.ndarray] = gymnasium.make(GAME, disable_env_checker=True, **options)
-    return env
-
-
-def game_options(representation: str, config: ControlConfig, model: Representation | None) -> dict[str, Any]:
-    """How the game is set up: with true states nothing is drawn, and a model sees pictures of its own size."""
-    if (model is None) == (representation in LEARNED):
-        raise ValueError(
-            f"representation is {representation!r}, which needs {'a' if model is None else 'no'} trained model"
-        )
-    return {
-        "observation": "state" if representation == "truth" else "picture",
-        "max_step": config.max_step,
-        "end_on_goal": config.end_on_goal,
-        "ball": config.ball,
-        "size": config.size if model is None else model.config.observation_shape[-1],
-    }
-
-
 def policy_arguments(representation: str, config: ControlConfig) -> dict[str, Any]:
     pixels = representation == "pixels"
     return {
@@ -123,7 +101,7 @@ def policy_arguments(representation: str, config: ControlConfig) -> dict[str, An
 
 
 def play(env: VecEnv, act: Act, episodes: int, seed: int, see: Callable[[Any], object] | None = None) -> Played:
-    """Episodes with the starts `seed`, `seed + 1`, ...; which they are does not depend on how many are played at once."""
+    """Episodes with the starts `seed`, `seed + 1`, ..., the same however many are played at once."""
     returns, goals = np.zeros(episodes), np.zeros(episodes, bool)
     for first in range(0, episodes, env.num_envs):
         count = min(env.num_envs, episodes - first)
@@ -360,8 +338,8 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
         for name, value in settings.items():
             if found.get(name) != value:
                 raise ValueError(
-                    f"{folder} is a run with {name} {found.get(name)!r}, not {value!r}; choose another folder with --out, "
-                    "or begin anew with --force"
+                    f"{folder} is a run with {name} {found.get(name)!r}, not {value!r}; choose another folder with "
+                    "--out, or begin anew with --force"
                 )
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -380,10 +358,10 @@ def load_policy(path: Path) -> Act:
     """
     groups, facts = read_state(path)
     config = ControlConfig(**facts["settings"])
-    shape, dtype = tuple(facts["observation"]["shape"]), np.dtype(facts["observation"]["dtype"])
-    bounds = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+    shape = tuple(facts["observation"]["shape"])
+    picture = facts["observation"]["dtype"] == "uint8"
     policy = ActorCriticPolicy(
-        gymnasium.spaces.Box(*bounds, shape, dtype.type),
+        gymnasium.spaces.Box(0, 255, shape, np.uint8) if picture else gymnasium.spaces.Box(-np.inf, np.inf, shape),
         gymnasium.spaces.Box(-config.max_step, config.max_step, (2,), np.float32),
         lambda _: config.learning_rate,
         **policy_arguments(facts["representation"], config),

@@ -19,8 +19,8 @@ class ControlConfig:
     workers: int | None = None
     """Processes they are in; as many as there are cores for us when left out, 0 for none. No number depends on it."""
     rollout: int = 40
-    """Steps of each environment between two updates. Each rollout begins with fresh episodes, so it should be a multiple
-    of an episode's length."""
+    """Steps of each environment between two updates. Each rollout begins with fresh episodes, so take a multiple of an
+    episode's 20."""
     batch_size: int = 160
     epochs: int = 10
     """Passes over a rollout."""

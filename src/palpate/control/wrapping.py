@@ -39,8 +39,8 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
 
         return VecPositions(env, reader)
     raise ValueError(
-        f"env is a {type(env).__name__}; allowed are a Gymnasium environment, a Gymnasium vector environment and a VecEnv "
-        "of stable-baselines3"
+        f"env is a {type(env).__name__}; allowed are a Gymnasium environment, a Gymnasium vector environment and a "
+        "VecEnv of stable-baselines3"
     )
 
 
@@ -58,7 +58,8 @@ class Reader:
         config = model.config
         if covariance and not self._known_covariance():
             raise ValueError(
-                f"covariance is True, but this model ({config.method}, {config.objective.external}) gives none; leave it out"
+                f"covariance is True, but this model ({config.method}, {config.objective.external}) gives "
+                "none; leave it out"
             )
         n, latent = config.n, config.baseline.latent_dim
         width = n + (n if model.model.places_object else latent) + (n * n if covariance else 0)
