@@ -402,7 +402,8 @@ class Control:
             report = control(self.representation, seeds, self.settings, self.out, model=self.model, force=self.force)
             table, written = report.table, report.written
             print(f"{len(report.finished)} runs made, {len(report.skipped)} were there")
-            written += [self.out / name / "film.gif" for name in report.finished]
+            films = [self.out / name / "film.gif" for name in report.finished]
+            written += [path for path in films if path.exists()]
         print(f"\n{table}")
         for path in written:
             print(f"Wrote    {path}")

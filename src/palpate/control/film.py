@@ -15,25 +15,23 @@ COLOURS = 96
 FRAME_MS, PAUSE_MS = 350, 1100
 AFTER_GOAL = 1  # frames that an episode goes on for the eye
 GOLD, WHITE, SHADE = (255, 214, 60), (255, 255, 255), (20, 40, 20)
-FILM_SEED = 10**6  # the first starts of those that policies are measured on
-EPISODES = 4
 
 
 def film(
     path: Path,
     env: gymnasium.Env[Any, Any],
     act: Callable[[Any], np.ndarray],
-    episodes: int = EPISODES,
-) -> int:
-    """Play `episodes` and write what a camera beside the field sees; returns how many had a goal."""
+    seed: int,
+    episodes: int,
+) -> None:
+    """Play `episodes` with the starts `seed`, `seed + 1`, ... and write what a camera beside the field sees."""
     frames: list[Image.Image] = []
     durations: list[int] = []
-    goals = 0
     game: Any = env.unwrapped
     stage = Soccer()  # of its own: one that draws small observations and large pictures in turn is slow
     try:
         for episode in range(episodes):
-            o, info = env.reset(seed=FILM_SEED + episode)
+            o, info = env.reset(seed=seed + episode)
             step, left, ended = 0, AFTER_GOAL, False
             frames.append(_frame(stage, game.scene, episode, step, info["goal"]))
             durations.append(FRAME_MS)
@@ -43,7 +41,6 @@ def film(
                 frames.append(_frame(stage, game.scene, episode, step, info["goal"]))
                 durations.append(FRAME_MS)
                 left -= info["goal"]
-            goals += info["goal"]
             durations[-1] = PAUSE_MS
     finally:
         stage.close()
@@ -55,7 +52,6 @@ def film(
     temporary = path.with_name(f".{path.name}")
     flat[0].save(temporary, "GIF", save_all=True, append_images=flat[1:], duration=durations, loop=0, optimize=True)
     temporary.replace(path)
-    return goals
 
 
 def _frame(stage: Soccer, scene: Scene, episode: int, step: int, goal: bool) -> Image.Image:

@@ -275,7 +275,9 @@ def train(
         finally:
             log.close()
         run.save_policy(folder / "policy.safetensors")
-        goals = film(folder / "film.gif", _filmed(run), lambda o: run.ppo.predict(o, deterministic=True)[0])
+        if config.film:
+            act = lambda o: run.ppo.predict(o, deterministic=True)[0]  # noqa: E731
+            film(folder / "film.gif", _filmed(run), act, HELD_OUT_SEED, config.film)
         last = run.evaluate()
     finally:
         run.close()
@@ -288,7 +290,6 @@ def train(
         "final": _shorts(last.summary()),
         "returns": [_short(value) for value in last.returns],
         "random": _shorts(run.random),
-        "film_goals": goals,
         "collect_steps_per_second": _short(done / seconds["collect_seconds"]),
         "steps_per_second": _short(done / sum(seconds.values())),
         "settings": settings,

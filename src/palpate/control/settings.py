@@ -48,6 +48,8 @@ class ControlConfig:
     """Steps between evaluations, which are also when a run is saved."""
     episodes: int = 64
     """Episodes of an evaluation; their starts are the same ones always, and never trained on."""
+    film: int = 4
+    """Episodes of the film of the final policy; 0 for none."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to encode, and where to train on pixels; auto: a GPU if there is one."""
     tensorboard: bool = False
@@ -60,6 +62,7 @@ class ControlConfig:
 
         for name in ("steps", "envs", "rollout", "epochs", "hidden", "evaluate_every", "episodes"):
             demand(getattr(self, name) >= 1, name, "1 or more")
+        demand(self.film >= 0, "film", "0 or more")
         demand(self.workers is None or self.workers >= 0, "workers", "0 or more")
         demand(self.batch_size >= 2, "batch_size", "2 or more")
         demand(
@@ -85,4 +88,4 @@ class ControlConfig:
 
 
 # Fields that say where and how fast, not what.
-NOT_A_SETTING = ("workers", "device", "tensorboard")
+NOT_A_SETTING = ("workers", "film", "device", "tensorboard")
