@@ -64,7 +64,7 @@ class TestPlay:
         assert (found[0].goals == found[1].goals).all()
 
     def test_an_episode_ends_with_its_goal_where_that_is_wanted(self) -> None:
-        env = Envs(partial(make_game, {"observation": "state", "end_on_goal": True}), 1, 0)
+        env = Envs(partial(make_game, {"observation": "state"}), 1, 0)
         straight = lambda o: np.array([[0.3, 0.0]], np.float32)  # noqa: E731
         game = make_game({"observation": "state"})
         starts = np.stack([game.reset(seed=seed)[0] for seed in range(1000)])  # some stand right behind the ball
@@ -200,7 +200,7 @@ def test_what_needs_a_model_says_so() -> None:
 @pytest.mark.slow
 def test_it_learns_from_true_states(tmp_path: Path) -> None:
     """Beats the random policy and doing nothing by a margin that a broken set-up misses."""
-    config = ControlConfig(steps=20_480, evaluate_every=20_480, episodes=32, workers=0, device="cpu")
+    config = ControlConfig(steps=15_360, evaluate_every=15_360, episodes=32, workers=0, device="cpu")
     run = Run("truth", config, 0, None)
     run.begin()
     before = run.evaluate().summary()["return"]

@@ -47,7 +47,7 @@ def test_the_reward_by_hand() -> None:
 
 
 def test_a_straight_kick_scores() -> None:
-    env = make()
+    env = make(end_on_goal=False)
     env.reset(seed=0, options={"agent": (0.38, 0.5)})
     for _ in range(2):
         o, reward, terminated, _, info = env.step(np.array([0.3, 0.0], np.float32))
@@ -59,7 +59,7 @@ def test_a_straight_kick_scores() -> None:
 
 
 def test_a_goal_may_end_the_episode() -> None:
-    env: Any = gymnasium.make(ID, observation="state", end_on_goal=True)
+    env: Any = gymnasium.make(ID, observation="state")
     env.reset(seed=0, options={"agent": (0.38, 0.5)})
     ends = []
     while not (ends and ends[-1] != (False, False)):

@@ -38,7 +38,7 @@ class ControlConfig:
     """Units in each of the two layers of policy and of value."""
     max_step: float = 0.3
     """Largest displacement of the agent along an axis."""
-    end_on_goal: bool = False
+    end_on_goal: bool = True
     """Let a goal end the episode."""
     ball: Literal["centre", "random"] = "centre"
     """Where the ball starts."""

@@ -27,7 +27,7 @@ class GoalConfig:
     max_step: float = 0.3  # largest displacement along an axis
     # Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.003.
     agent_speed: float = 0.3
-    end_on_goal: bool = False  # whether a goal terminates the episode; the paper does not say
+    end_on_goal: bool = True  # whether a goal terminates the episode: the paper only says how long one is at most
     size: int = 100  # pixels on a side
 
     def __post_init__(self) -> None:
