@@ -69,7 +69,8 @@ def test_as_a_process_with_workers(tmp_path: Path) -> None:
     model, out = save_model(tmp_path / "model-0"), tmp_path / "out"
     where = ["--out", str(out), *SHORT]
     learned = ["--representation", "interaction", "--model", str(model).replace("0", "{seed}"), "--workers", "1"]
-    done = subprocess.run([*COMMAND, *learned, *where], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    command = [*COMMAND, *learned, *where, "--tensorboard"]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stderr
     assert "1 runs made, 0 were there" in done.stdout
     assert "no runs from true states yet" in done.stdout
@@ -81,6 +82,7 @@ def test_as_a_process_with_workers(tmp_path: Path) -> None:
         "metrics.jsonl",
         "checkpoint",
         "policy.safetensors",
+        "tensorboard",
     }
     assert (out / "curves.png").exists()
 

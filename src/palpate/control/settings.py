@@ -32,7 +32,7 @@ class ControlConfig:
     clip_range: float = 0.2
     entropy: float = 0.0
     """Weight of the policy's entropy."""
-    spread: float = 0.75
+    spread: float = 1.0
     """Standard deviation of the actions at the start, as a share of the largest step."""
     hidden: int = 64
     """Units in each of the two layers of policy and of value."""
