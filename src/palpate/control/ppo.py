@@ -52,7 +52,6 @@ class Played(NamedTuple):
 
     returns: np.ndarray  # [e]
     goals: np.ndarray  # [e] bool: the ball lay in the goal after some step
-    lengths: np.ndarray  # [e] steps
 
     def summary(self) -> dict[str, float]:
         return {"return": float(self.returns.mean()), "goals": float(self.goals.mean())}
@@ -103,7 +102,7 @@ def policy_arguments(representation: str, config: ControlConfig) -> dict[str, An
 
 def play(env: VecEnv, act: Act, episodes: int, seed: int, see: Callable[[Any], object] | None = None) -> Played:
     """Episodes with the starts `seed`, `seed + 1`, ..., the same however many are played at once."""
-    returns, goals, lengths = np.zeros(episodes), np.zeros(episodes, bool), np.zeros(episodes, int)
+    returns, goals = np.zeros(episodes), np.zeros(episodes, bool)
     for first in range(0, episodes, env.num_envs):
         count = min(env.num_envs, episodes - first)
         env.seed(seed + first)
@@ -115,9 +114,8 @@ def play(env: VecEnv, act: Act, episodes: int, seed: int, see: Callable[[Any], o
             live = np.flatnonzero(running)
             returns[first + live] += reward[live]
             goals[first + live] |= [infos[i]["goal"] for i in live]
-            lengths[first + live] += 1
             running &= ~done
-    return Played(returns, goals, lengths)
+    return Played(returns, goals)
 
 
 @final
@@ -166,11 +164,7 @@ class Run:
         return self.rollout * self.config.rollout_steps
 
     def begin(self) -> None:
-        """Play at random: what everything is compared with, the scale of the observations, and the first values.
-
-        A critic that begins at 0 takes a dozen rollouts to find the level of the rewards; until then advantages are
-        noise, which drives the agent into some corner, where it touches nothing and learns nothing.
-        """
+        """Play at random: what everything is compared with, and the scale of the observations."""
         seen: list[np.ndarray] = []
         rng, box = np.random.default_rng(RANDOM_SEED), self.env.action_space
         assert isinstance(box, gymnasium.spaces.Box)
@@ -178,9 +172,6 @@ class Run:
         scale = isinstance(self.ppo.policy.features_extractor, Standardised)
         played = play(self.env, act, self.config.episodes, HELD_OUT_SEED, seen.append if scale else None)
         self.random = played.summary()
-        level = float(played.returns.sum() / played.lengths.sum())  # of a reward
-        with torch.no_grad():
-            self.ppo.policy.value_net.bias.fill_(level / max(1 - self.config.gamma, 1e-3))
         if isinstance(self.ppo.policy.features_extractor, Standardised):
             self.ppo.policy.features_extractor.measure(np.concatenate(seen))
 
