@@ -22,7 +22,7 @@ from palpate.experiments import bench
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
 
-VERBS = ("demo", "collect", "train", "evaluate", "export", "reproduce", "bench")
+VERBS = ("demo", "collect", "train", "evaluate", "export", "reproduce", "control", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
 TINY = ["--batch-size", "8", "--device", "cpu"]

@@ -2,13 +2,18 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import palpate.models.interaction
 from palpate.api import fit
+from palpate.config import ModelConfig
+from palpate.control.wrapping import Reader
 from palpate.data.collect import collect
 from palpate.envs.registration import world
+from palpate.models.store import build
+from palpate.representation import Representation
 
 pytestmark = pytest.mark.gpu
 SHORT: dict[str, Any] = {
@@ -53,3 +58,14 @@ def test_compiled_with_held_out_rows_of_an_odd_number() -> None:
     for compiled, plain in zip(readings(triples, compile=True), readings(triples), strict=True):
         assert compiled["agent"] == pytest.approx(plain["agent"], rel=0.1)
     assert torch.isfinite(torch.tensor(readings(stream(), compile=True)[-1]["contact"]))
+
+
+def test_observations_are_read_by_a_graph_as_without_one() -> None:
+    """Batches of several sizes, each through a graph of its own or a larger one."""
+    config = ModelConfig(encoder="resnet18", observation_shape=(3, 100, 100), n=2)
+    model = Representation(build(config), {"origin": [1.0, -2.0]})
+    captured, plain = Reader(model, device="cuda"), Reader(model, device="cpu")
+    rng = np.random.default_rng(0)
+    for rows in (16, 32, 16, 19, 1):
+        pictures = rng.integers(0, 256, (rows, 100, 100, 3), np.uint8)
+        assert captured(pictures) == pytest.approx(plain(pictures), abs=2e-2)

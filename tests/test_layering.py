@@ -20,13 +20,13 @@ FLOORS: list[set[str]] = [
     {"objectives", "data"},
     {"models"},
     {"metrics", "training", "representation"},
-    {"figures"},
+    {"figures", "control"},
     {"api", "report", "deploy"},
     {"experiments"},
     {"cli"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-FOLDERS = {"envs", "objectives", "data", "models", "experiments"}
+FOLDERS = {"envs", "objectives", "data", "models", "control", "experiments"}
 LAZY_ONLY = {("data.collect", "envs")}  # importers that may enter a room from inside a function alone
 
 MAY_IMPORT_LABELLED = {"metrics", "figures", "models.supervised", "api", "data.collect"}

@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from palpate.api import evaluate as evaluate
     from palpate.api import fit as fit
+    from palpate.control.wrapping import wrap as wrap
     from palpate.data.collect import collect as collect
     from palpate.data.labelled import Labelled as Labelled
     from palpate.data.labelled import Truth as Truth
@@ -26,6 +27,7 @@ _HOMES = {
     "export": "palpate.deploy",
     "fit": "palpate.api",
     "load": "palpate.representation",
+    "wrap": "palpate.control.wrapping",
 }
 __all__ = [*_HOMES, "__version__"]
 

@@ -9,16 +9,23 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from palpate.envs import shells
-from palpate.envs.registration import SOCCER, SPRITES, register, world
+from palpate.envs import goal, shells
+from palpate.envs.goal import SoccerGoalEnv
+from palpate.envs.registration import SOCCER, SPRITES, TASKS, register, world
 from palpate.envs.shells import SoccerEnv, SpritesEnv
 
 STEPS = 300
 WORLDS = [*SPRITES, *SOCCER]
 
 
-@pytest.fixture(params=WORLDS)
+@pytest.fixture(params=[*WORLDS, *TASKS])
 def env_id(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(params=WORLDS)
+def world_id(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
 
@@ -38,7 +45,7 @@ class NoWindow:
 
 
 def shell(env_id: str) -> type[gymnasium.Env[np.ndarray, np.ndarray]]:
-    return SpritesEnv if env_id in SPRITES else SoccerEnv
+    return SpritesEnv if env_id in SPRITES else SoccerEnv if env_id in SOCCER else SoccerGoalEnv
 
 
 def make(env_id: str, **options: object) -> gymnasium.Env[np.ndarray, np.ndarray]:
@@ -63,7 +70,8 @@ def test_an_import_makes_the_ids_known() -> None:
 
 
 def test_passes_gymnasiums_checker(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shells, "Window", NoWindow)  # the checker tries every render mode
+    for module in (shells, goal):
+        monkeypatch.setattr(module, "Window", NoWindow)  # the checker tries every render mode
     env = make(env_id, render_mode="rgb_array")
     check_env(env.unwrapped)
     env.close()
@@ -97,7 +105,7 @@ def test_resets_differ(env_id: str) -> None:
 
 def test_steps_do_what_they_say(env_id: str) -> None:
     """Touched if and only if moved; the agent goes exactly as far as reported; everything stays in the square."""
-    env = make(env_id)
+    env = make(env_id, **({"max_step": 0.9} if env_id in TASKS else {}))  # larger steps, more contacts
     env.action_space.seed(0)
     o, info = env.reset(seed=0)
     contacts, stopped = 0, 0
@@ -108,7 +116,7 @@ def test_steps_do_what_they_say(env_id: str) -> None:
         before = {name: np.array(info[name]) for name in states}
         action = env.action_space.sample()
         o, reward, terminated, truncated, info = env.step(action)
-        assert (reward, terminated, truncated) == (0.0, False, False)
+        assert env_id in TASKS or (reward, terminated, truncated) == (0.0, False, False)
         assert env.observation_space.contains(o)
         moved = any(not np.array_equal(info[name], before[name]) for name in states if name != "agent")
         assert info["contact"] is moved
@@ -229,19 +237,19 @@ def test_unknown_id_without_a_neighbour() -> None:
     assert "did you mean" not in str(error.value)
 
 
-def test_unknown_option(env_id: str) -> None:
+def test_unknown_option(world_id: str) -> None:
     with pytest.raises(ValueError, match="does not know this option: .*sice"):
-        world(env_id, sice=32)
+        world(world_id, sice=32)
 
 
-def test_shell_and_world_are_one(env_id: str) -> None:
+def test_shell_and_world_are_one(world_id: str) -> None:
     """The shell's settings are those of the world of the same id."""
-    env: Any = gymnasium.make(env_id, size=40).unwrapped
-    behind = world(env_id, size=40)
-    assert isinstance(env, shell(env_id))
+    env: Any = gymnasium.make(world_id, size=40).unwrapped
+    behind = world(world_id, size=40)
+    assert isinstance(env, shell(world_id))
     assert type(env.world) is type(behind)
     assert env.world.config == behind.config
-    views = (4,) if "First" in env_id else ()
+    views = (4,) if "First" in world_id else ()
     assert env.observation_space.shape == (*views, 40, 40, 3)
     assert tuple(behind.observation_shape) == (12 if views else 3, 40, 40)
     assert behind.n == 2

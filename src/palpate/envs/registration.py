@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import torch
 
+from palpate.envs.goal import MAX_STEPS
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.sprites import Sprites, SpritesConfig
 
@@ -18,6 +19,7 @@ SOCCER: dict[str, dict[str, Any]] = {
     "palpate/Soccer-v0": {"view": "third"},
     "palpate/SoccerFirstPerson-v0": {"view": "first"},
 }
+TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes that end, and a reward
 
 
 def register() -> None:
@@ -26,6 +28,9 @@ def register() -> None:
         for name, options in worlds.items():
             if name not in gymnasium.registry:
                 gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
+    for name, options in TASKS.items():
+        if name not in gymnasium.registry:
+            gymnasium.register(name, "palpate.envs.goal:SoccerGoalEnv", kwargs=options, max_episode_steps=MAX_STEPS)
 
 
 def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites:

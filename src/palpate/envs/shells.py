@@ -45,7 +45,7 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self._scene is None:
             raise gymnasium.error.ResetNeeded("call reset() before the first step()")
-        triple = self.world.step(self._scene, torch.from_numpy(_displacement(action))[None], self._generator)
+        triple = self.world.step(self._scene, torch.from_numpy(displacement(action))[None], self._generator)
         self._scene = Scene(triple.agent_next, triple.object_next, triple.angle_next)
         return self._picture(), 0.0, False, False, self._info(triple)
 
@@ -99,7 +99,7 @@ class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if self._scene is None:
             raise gymnasium.error.ResetNeeded("call reset() before the first step()")
         before = self._scene
-        outcome = self.world.step(before, _displacement(action))
+        outcome = self.world.step(before, displacement(action))
         self._scene = SoccerScene(outcome.agent[None], outcome.object[None], outcome.orientation[None])
         info = self._info() | {
             "displacement": outcome.agent - before.agent[0],
@@ -133,7 +133,7 @@ class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return {name: value[0].copy() for name, value in self._scene._asdict().items()}
 
 
-def _displacement(action: np.ndarray) -> np.ndarray:
+def displacement(action: np.ndarray) -> np.ndarray:
     move = np.asarray(action, dtype=np.float32)
     if move.shape != (2,) or not np.isfinite(move).all():
         raise ValueError(f"action is {action!r}; allowed are two finite numbers, the agent's displacement")

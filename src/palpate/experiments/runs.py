@@ -130,11 +130,11 @@ def _measured(
         "resumed_at": resumed_at,  # after an interruption: the step from which on the seconds count
         "settings": case.settings(),
         "device": device.type,
-        "hardware": _hardware(device),
+        "hardware": hardware(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "palpate": palpate.__version__,
-        "commit": _commit(),
+        "commit": commit(),
     }
     return row, arrays
 
@@ -193,7 +193,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 @cache
-def _commit() -> str:
+def commit() -> str:
     """Of this package's own source; installed from elsewhere it has none."""
     folder = Path(palpate.__file__).parent
 
@@ -209,7 +209,7 @@ def _commit() -> str:
 
 
 @cache
-def _hardware(device: torch.device) -> str:
+def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

@@ -1,0 +1,113 @@
+"""Score without learning to: positions are metric, so a few lines of geometry play the soccer game.
+
+    python examples/plan.py --model runs/x     in the frame of a representation, trained on palpate/Soccer-v0
+    python examples/plan.py --truth            with the true states, the limit
+
+The plan: stand behind the ball on the line to the goal, then walk along that line. Where the goal is in the learned
+frame is told by `model.align`, from a few places of the agent that are known.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import palpate
+import palpate.envs  # makes the ids known
+from palpate.envs.goal import GOAL
+
+FIRST_SEED = 10**6  # the starts that `palpate control` evaluates on
+MARGIN = 0.03  # kept from the ball on the way around it
+ON_LINE = 0.01  # off the line to the goal by less than this, the agent walks; more, it gets behind the ball first
+AROUND = np.stack([(np.cos(t), np.sin(t)) for t in np.arange(16) * np.pi / 8])
+
+State = tuple[np.ndarray, np.ndarray]  # agent and ball
+
+
+def plan(agent: np.ndarray, ball: np.ndarray, goal: np.ndarray, reach: float) -> np.ndarray:
+    """The displacement that comes next; `reach` is the distance at which agent and ball touch."""
+    to_goal = (goal - ball) / max(np.linalg.norm(goal - ball), 1e-9)
+    to_ball = ball - agent
+    off = abs(to_goal[0] * to_ball[1] - to_goal[1] * to_ball[0])
+    if off < ON_LINE and to_ball @ to_goal > 0:
+        return goal - to_goal * reach - agent  # the ball, before it, then lies in the goal
+
+    def free(target: np.ndarray) -> bool:
+        way = target - agent
+        along = np.clip(to_ball @ way / max(way @ way, 1e-12), 0, 1)
+        return bool(np.linalg.norm(along * way - to_ball) > reach + MARGIN / 2)
+
+    behind = ball - to_goal * (reach + MARGIN)
+    detours = [place for place in ball + 1.5 * (reach + MARGIN) * AROUND if free(place)]
+    if free(behind):
+        return behind - agent
+    if detours:
+        return min(detours, key=lambda place: float(np.linalg.norm(place - behind))) - agent
+    return -to_ball  # too close for any: away from it
+
+
+def within(move: np.ndarray, most: float) -> np.ndarray:
+    """The move in its direction, as far as one step goes."""
+    return (move * min(1.0, most / max(np.abs(move).max(), 1e-9))).astype(np.float32)
+
+
+def learned(folder: str, env: Any, known: int) -> tuple[Callable[[np.ndarray], State], float]:
+    """How a representation sees the game, its frame put onto the field by `known` places of the agent."""
+    model = palpate.load(folder)
+    starts = [env.reset(seed=seed) for seed in range(known)]
+    observation = np.stack([o for o, _ in starts])
+    model = model.align({"observation": observation, "agent": np.stack([info["agent"] for _, info in starts])})
+    covariance = model.encode(observation).covariance
+    if covariance is None or not model.model.places_object:
+        raise SystemExit(
+            f"plan: {folder} holds a model that does not know the bodies' size; take the contact objective"
+        )
+
+    def see(o: np.ndarray) -> State:
+        encoding = model.encode(o[None])
+        return encoding.agent[0], encoding.object[0]
+
+    return see, float(np.sqrt(np.linalg.eigvalsh(covariance[0]).mean()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", help="folder of a representation")
+    which.add_argument("--truth", action="store_true", help="use the true states")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--known", type=int, default=20, help="places of the agent that are known, for the frame")
+    arguments = parser.parse_args()
+    if arguments.truth:
+        env: Any = gymnasium.make("palpate/SoccerGoal-v0", observation="state")
+        see, reach = (lambda o: (o[:2], o[2:])), env.unwrapped.world.config.reach
+    else:
+        size = palpate.load(arguments.model).config.observation_shape[-1]
+        env = gymnasium.make("palpate/SoccerGoal-v0", size=size)
+        see, reach = learned(arguments.model, env, arguments.known)
+    most, goal = float(env.action_space.high[0]), np.array(GOAL)
+    goals, steps, returns = 0, [], []
+    for episode in range(arguments.episodes):
+        o, info = env.reset(seed=FIRST_SEED + episode)
+        total, step, scored, ended = 0.0, 0, False, False
+        while not ended:
+            # Whether it has scored the agent is told by the game; it then leaves the ball where it lies.
+            move = np.zeros(2) if info["goal"] else plan(*see(o), goal, reach)
+            o, reward, terminated, truncated, info = env.step(within(move, most))
+            total, step, ended = total + float(reward), step + 1, terminated or truncated
+            if info["goal"] and not scored:
+                scored = True
+                steps.append(step)
+        goals += scored
+        returns.append(total)
+    env.close()
+    print(f"goals in {goals} of {arguments.episodes} episodes ({goals / arguments.episodes:.0%})")
+    print(
+        f"return {np.mean(returns):.2f} on average; a goal took {np.median(steps) if steps else float('nan'):.0f} steps"
+    )
+
+
+if __name__ == "__main__":
+    main()

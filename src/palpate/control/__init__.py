@@ -1,0 +1,1 @@
+"""Acting on what was learned: environments whose observations are positions, and PPO in them."""

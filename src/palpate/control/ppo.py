@@ -1,0 +1,379 @@
+"""PPO by stable-baselines3 in the soccer game: one run, from pixels, true states or a representation.
+
+All that is random in a rollout and its update follows from the run's seed and the rollout's number, and a rollout
+begins with fresh episodes. A run that is stopped between two rollouts therefore goes on as if nothing had been, bit for
+bit on the CPU; nothing of the environments has to be kept.
+Legend: b environments, e episodes.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import gymnasium
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+
+from palpate.checkpoint import read_state, write_state
+from palpate.control.film import film
+from palpate.control.game import game_options, make_game
+from palpate.control.settings import NOT_A_SETTING, ControlConfig
+from palpate.control.vec import Envs
+from palpate.control.wrapping import wrap
+from palpate.data.disk import write_whole
+from palpate.data.workers import available_cores
+from palpate.encoders import SmallCNN
+from palpate.representation import Representation
+from palpate.runlog import RunLog, read_log
+from palpate.training import Interrupted, NonFiniteLoss, interrupt_between_steps
+
+HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
+RANDOM_SEED = 0  # of the policy that all are compared with
+LOSSES = {"train/value_loss": "value_loss", "train/approx_kl": "kl", "train/std": "spread"}
+
+Act = Callable[[Any], np.ndarray]
+Watch = Callable[[int, dict[str, float]], None]
+
+
+class Played(NamedTuple):
+    """Some episodes."""
+
+    returns: np.ndarray  # [e]
+    goals: np.ndarray  # [e] bool: the ball lay in the goal after some step
+
+    def summary(self) -> dict[str, float]:
+        return {"return": float(self.returns.mean()), "goals": float(self.goals.mean())}
+
+
+class Standardised(BaseFeaturesExtractor):
+    """Vectors on the scale of what a random policy sees; measured once, then fixed, and kept with the policy."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, space: gymnasium.spaces.Box) -> None:
+        super().__init__(space, space.shape[0])
+        self.register_buffer("mean", torch.zeros(space.shape))
+        self.register_buffer("spread", torch.ones(space.shape))
+
+    def measure(self, observations: np.ndarray) -> None:
+        seen = torch.from_numpy(observations).to(self.mean)
+        self.mean.copy_(seen.mean(0))
+        # A number that does not vary says nothing, and must not be blown up.
+        spread = seen.std(0)
+        self.spread.copy_(torch.where(spread > 1e-6, spread, 1.0))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return (observations - self.mean) / self.spread
+
+
+class Convolutions(BaseFeaturesExtractor):
+    """Pictures through the small CNN of our representations, learned with the policy."""
+
+    def __init__(self, space: gymnasium.spaces.Box) -> None:
+        cnn = SmallCNN(space.shape)  # type: ignore[arg-type]
+        super().__init__(space, cnn.width)
+        self.cnn = cnn
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.cnn(observations)
+
+
+def policy_arguments(representation: str, config: ControlConfig) -> dict[str, Any]:
+    pixels = representation == "pixels"
+    return {
+        "net_arch": {"pi": [config.hidden] * 2, "vf": [config.hidden] * 2},
+        "log_std_init": math.log(config.spread * config.max_step),
+        "features_extractor_class": Convolutions if pixels else Standardised,
+    }
+
+
+def play(env: VecEnv, act: Act, episodes: int, seed: int, see: Callable[[Any], object] | None = None) -> Played:
+    """Episodes with the starts `seed`, `seed + 1`, ..., the same however many are played at once."""
+    returns, goals = np.zeros(episodes), np.zeros(episodes, bool)
+    for first in range(0, episodes, env.num_envs):
+        count = min(env.num_envs, episodes - first)
+        env.seed(seed + first)
+        o, running = env.reset(), np.arange(env.num_envs) < count
+        while running.any():
+            if see:
+                see(o)
+            o, reward, done, infos = env.step(act(o))
+            live = np.flatnonzero(running)
+            returns[first + live] += reward[live]
+            goals[first + live] |= [infos[i]["goal"] for i in live]
+            running &= ~done
+    return Played(returns, goals)
+
+
+@final
+class Run:
+    """The environments, the policy in them, and how far it is."""
+
+    def __init__(self, representation: str, config: ControlConfig, seed: int, model: Representation | None) -> None:
+        self.representation, self.config, self.seed, self.model = representation, config, seed, model
+        self.options = game_options(representation, config, model)
+        workers = available_cores() if config.workers is None else config.workers
+        self.envs = Envs(partial(make_game, self.options), config.envs, workers)
+        try:
+            gpu = representation == "pixels" and config.device != "cpu" and torch.cuda.is_available()
+            env = self.envs if model is None else wrap(self.envs, model, device=config.device)
+            self.ppo = PPO(
+                ActorCriticPolicy,
+                env,
+                n_steps=config.rollout,
+                batch_size=config.batch_size,
+                n_epochs=config.epochs,
+                learning_rate=config.learning_rate,
+                gamma=config.gamma,
+                gae_lambda=config.gae_lambda,
+                clip_range=config.clip_range,
+                ent_coef=config.entropy,
+                policy_kwargs=policy_arguments(representation, config),
+                device="cuda" if gpu else "cpu",  # what has a few thousand weights is faster without a GPU
+                seed=seed,
+            )
+        except BaseException:
+            self.envs.close()
+            raise
+        self.ppo.set_logger(Logger(None, []))
+        env = self.ppo.get_env()
+        assert env is not None
+        self.env: VecEnv = env  # pictures have their channels first here
+        self.parameters = list(self.ppo.policy.parameters())
+        self.rollout = 0
+        self.random: dict[str, float] = {}
+
+    def close(self) -> None:
+        self.envs.close()
+
+    @property
+    def step(self) -> int:
+        return self.rollout * self.config.rollout_steps
+
+    def begin(self) -> None:
+        """Play at random: what everything is compared with, and the scale of the observations."""
+        seen: list[np.ndarray] = []
+        rng, box = np.random.default_rng(RANDOM_SEED), self.env.action_space
+        assert isinstance(box, gymnasium.spaces.Box)
+        act = lambda o: rng.uniform(box.low, box.high, (self.env.num_envs, *box.shape)).astype(np.float32)  # noqa: E731
+        scale = isinstance(self.ppo.policy.features_extractor, Standardised)
+        played = play(self.env, act, self.config.episodes, HELD_OUT_SEED, seen.append if scale else None)
+        self.random = played.summary()
+        if isinstance(self.ppo.policy.features_extractor, Standardised):
+            self.ppo.policy.features_extractor.measure(np.concatenate(seen))
+
+    def advance(self) -> dict[str, float]:
+        """A rollout and its update; how long they took and what was learned."""
+        state = np.random.SeedSequence([self.seed, self.rollout]).generate_state(3)
+        torch.manual_seed(int(state[0]))
+        np.random.seed(int(state[1]))  # noqa: NPY002 - stable-baselines3 shuffles by it
+        self.env.seed(TRAINING_SEEDS + int(state[2]) % TRAINING_SEEDS)
+        self.ppo.set_env(self.env, force_reset=True)
+        rate = self.config.learning_rate * (1 - self.rollout / self.config.rollouts)
+        self.ppo.lr_schedule = lambda _: rate
+        clock = Clock()
+        self.ppo.learn(self.config.rollout_steps, clock, log_interval=10**9, reset_num_timesteps=False)
+        self.rollout += 1
+        values = self.ppo.logger.name_to_value
+        if not math.isfinite(values["train/loss"]):
+            raise NonFiniteLoss(f"PPO's loss is not finite in rollout {self.rollout}; lower the learning rate")
+        readings = {ours: float(values[theirs]) for theirs, ours in LOSSES.items()}
+        self.ppo.logger.dump()
+        return readings | clock.seconds()
+
+    def evaluate(self) -> Played:
+        """The policy without its noise, on the held-out starts."""
+        act = lambda o: self.ppo.predict(o, deterministic=True)[0]  # noqa: E731
+        return play(self.env, act, self.config.episodes, HELD_OUT_SEED)
+
+    def save(self, folder: Path) -> None:
+        moments = {
+            f"{i}.{name}": value
+            for i, parameter in enumerate(self.parameters)
+            for name, value in self.ppo.policy.optimizer.state[parameter].items()
+        }
+        groups = {"policy": self.ppo.policy.state_dict(), "optimizer": moments}
+        facts = {"rollout": self.rollout, "random": self.random}
+        write_state(folder / "checkpoint" / "state.safetensors", groups, facts)
+
+    def restore(self, folder: Path) -> bool:
+        """Whether there was something to go on from."""
+        path = folder / "checkpoint" / "state.safetensors"
+        if not path.exists():
+            return False
+        groups, facts = read_state(path)
+        self.ppo.policy.load_state_dict(groups["policy"])
+        for key, value in groups["optimizer"].items():
+            index, name = key.split(".")
+            parameter = self.parameters[int(index)]
+            self.ppo.policy.optimizer.state[parameter][name] = value.to(parameter.device if value.dim() else "cpu")
+        self.rollout, self.random = int(facts["rollout"]), facts["random"]
+        self.ppo.num_timesteps = self.step
+        return True
+
+    def save_policy(self, path: Path) -> None:
+        space = self.ppo.observation_space
+        assert isinstance(space, gymnasium.spaces.Box)
+        facts = {
+            "representation": self.representation,
+            "settings": asdict(self.config),
+            "observation": {"shape": list(space.shape), "dtype": str(space.dtype)},
+        }
+        write_state(path, {"policy": self.ppo.policy.state_dict()}, facts)
+
+
+@final
+class Clock(BaseCallback):
+    """When a rollout was complete, and the update began."""
+
+    def _on_training_start(self) -> None:
+        self.began = time.monotonic()
+
+    def _on_rollout_end(self) -> None:
+        self.collected = time.monotonic()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def seconds(self) -> dict[str, float]:
+        return {"collect_seconds": self.collected - self.began, "update_seconds": time.monotonic() - self.collected}
+
+
+def train(
+    representation: str,
+    config: ControlConfig,
+    seed: int,
+    model: Representation | None,
+    folder: Path,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Train one policy in `folder`, from where it stopped if it did; what was measured, ready for JSON.
+
+    The folder holds `run.json`, `metrics.jsonl`, `checkpoint/` and at the end `policy.safetensors` and `film.gif`.
+    """
+    settings = settings_of(representation, config, seed, model)
+    _claim(folder, settings)
+    run = Run(representation, config, seed, model)
+    try:
+        resumed = run.restore(folder)
+        log = RunLog(folder, run.step if resumed else -1, tensorboard=config.tensorboard)
+        try:
+            _loop(run, folder, log, watch, fresh=not resumed)
+        finally:
+            log.close()
+        run.save_policy(folder / "policy.safetensors")
+        if config.film:
+            act = lambda o: run.ppo.predict(o, deterministic=True)[0]  # noqa: E731
+            film(folder / "film.gif", _filmed(run), act, HELD_OUT_SEED, config.film)
+        last = run.evaluate()
+    finally:
+        run.close()
+    rows = read_log(folder / "metrics.jsonl")
+    timed = [row for row in rows if "collect_seconds" in row]
+    seconds = {name: sum(row[name] for row in timed) for name in ("collect_seconds", "update_seconds")}
+    done = config.rollouts * config.rollout_steps
+    return {
+        "curve": [[row["step"], _short(row["return"]), _short(row["goals"])] for row in rows if "return" in row],
+        "final": _shorts(last.summary()),
+        "returns": [_short(value) for value in last.returns],
+        "random": _shorts(run.random),
+        "collect_steps_per_second": _short(done / seconds["collect_seconds"]),
+        "steps_per_second": _short(done / sum(seconds.values())),
+        "settings": settings,
+    }
+
+
+def _loop(run: Run, folder: Path, log: RunLog, watch: Watch | None, *, fresh: bool) -> None:
+    config, spent = run.config, dict.fromkeys(("collect_seconds", "update_seconds"), 0.0)
+
+    def note(readings: dict[str, float]) -> None:
+        log.write(run.step, readings)
+        if watch:
+            watch(run.step, readings)
+
+    with interrupt_between_steps() as interrupted:
+        if fresh:
+            run.begin()
+            note(run.evaluate().summary())
+        while run.rollout < config.rollouts and not interrupted():
+            before, readings = run.step, run.advance()
+            spent = {name: value + readings[name] for name, value in spent.items()}
+            last = run.rollout == config.rollouts
+            if last or run.step // config.evaluate_every > before // config.evaluate_every:
+                note(readings | spent | run.evaluate().summary())
+                spent = dict.fromkeys(spent, 0.0)
+                run.save(folder)
+            elif watch:
+                watch(run.step, readings)
+        if run.rollout < config.rollouts:
+            log.write(run.step, spent)
+            run.save(folder)
+            raise Interrupted(f"stopped after step {run.step} of {config.rollouts * config.rollout_steps}")
+
+
+def settings_of(representation: str, config: ControlConfig, seed: int, model: Representation | None) -> dict[str, Any]:
+    """All that the numbers depend on, ready for JSON."""
+    chosen = {name: value for name, value in asdict(config).items() if name not in NOT_A_SETTING}
+    seen = None if model is None else json.loads(json.dumps(asdict(model.config)))
+    return {"representation": representation, "seed": seed, **chosen, "model": seen}
+
+
+def _claim(folder: Path, settings: dict[str, Any]) -> None:
+    """The folder is new, or its run has these settings."""
+    path = folder / "run.json"
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for name, value in settings.items():
+            if found.get(name) != value:
+                raise ValueError(
+                    f"{folder} is a run with {name} {found.get(name)!r}, not {value!r}; choose another folder with "
+                    "--out, or begin anew with --force"
+                )
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(path, (json.dumps(settings, indent=1) + "\n").encode())
+
+
+def _filmed(run: Run) -> gymnasium.Env[np.ndarray, np.ndarray]:
+    env = make_game(run.options)
+    return env if run.model is None else wrap(env, run.model, device=run.config.device)
+
+
+def load_policy(path: Path) -> Act:
+    """A trained policy as a function from observations [b, ...] to actions [b, n], without noise; nothing is unpickled.
+
+    Its observations are those of the run: what `palpate.wrap` gives, true states, or pictures with channels first.
+    """
+    groups, facts = read_state(path)
+    config = ControlConfig(**facts["settings"])
+    shape = tuple(facts["observation"]["shape"])
+    picture = facts["observation"]["dtype"] == "uint8"
+    policy = ActorCriticPolicy(
+        gymnasium.spaces.Box(0, 255, shape, np.uint8) if picture else gymnasium.spaces.Box(-np.inf, np.inf, shape),
+        gymnasium.spaces.Box(-config.max_step, config.max_step, (2,), np.float32),
+        lambda _: config.learning_rate,
+        **policy_arguments(facts["representation"], config),
+    )
+    policy.load_state_dict(groups["policy"])
+    return lambda o: policy.predict(o, deterministic=True)[0]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _shorts(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: _short(value) for name, value in values.items()}

@@ -1,0 +1,170 @@
+"""`palpate.wrap`: an environment whose observations are what a representation says of them.
+
+Legend: b observations, n ambient dimension, d numbers that a policy sees.
+"""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from palpate.representation import Representation
+
+EAGER_CALLS = 3  # before a CUDA graph is captured: memory settles, and kernels are chosen
+
+
+def wrap(env: Any, model: Representation, *, covariance: bool = False, device: str = "auto") -> Any:
+    """The same environment, with observations `[agent, object]` in the action's unit, float32.
+
+    `env` is a Gymnasium environment, a Gymnasium vector environment or a `VecEnv` of stable-baselines3; what comes back
+    is a wrapper of the same kind. Of many environments all observations are encoded at once, those that end an episode
+    among them. With `covariance` the n x n numbers of the object's ellipsoid follow, row by row.
+
+    Of a VAE, which does not place the object, the latent that stands for it comes after the agent; of a Transporter,
+    its two keypoints in their own order. `device` is where to encode; auto: a GPU if there is one.
+    """
+    reader = Reader(model, covariance=covariance, device=device)
+    if isinstance(env, gymnasium.Env):
+        return Positions(env, reader)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return VectorPositions(env, reader)
+    if any(
+        (base.__name__, base.__module__.split(".")[0]) == ("VecEnv", "stable_baselines3") for base in type(env).mro()
+    ):
+        from palpate.control.vec import VecPositions
+
+        return VecPositions(env, reader)
+    raise ValueError(
+        f"env is a {type(env).__name__}; allowed are a Gymnasium environment, a Gymnasium vector environment and a "
+        "VecEnv of stable-baselines3"
+    )
+
+
+@final
+class Reader:
+    """Observations [b, ...] to what a policy sees [b, d], all in one pass; on a GPU it is a CUDA graph."""
+
+    def __init__(self, model: Representation, *, covariance: bool = False, device: str = "auto") -> None:
+        where = "cuda" if device == "auto" and torch.cuda.is_available() else device
+        where = "cpu" if where == "auto" else where
+        self.model = model.to(where)
+        self._device, self._covariance = torch.device(where), covariance
+        self._origin = torch.tensor(model.facts.get("origin") or [0.0] * model.config.n, device=where)
+        self._graphs: dict[int, Graph] = {}
+        config = model.config
+        if covariance and not self._known_covariance():
+            raise ValueError(
+                f"covariance is True, but this model ({config.method}, {config.objective.external}) gives "
+                "none; leave it out"
+            )
+        n, latent = config.n, config.baseline.latent_dim
+        width = n + (n if model.model.places_object else latent) + (n * n if covariance else 0)
+        # Networks can say any number; keypoints are points of the picture's unit square.
+        low, high = (0.0, 1.0) if config.method == "transporter" else (-np.inf, np.inf)
+        self.space = gymnasium.spaces.Box(low, high, (width,), np.float32)
+
+    def demand(self, space: gymnasium.Space[Any]) -> None:
+        """That observations of this space can be read."""
+        if not isinstance(space, gymnasium.spaces.Box):
+            raise ValueError(f"the environment's observations are {space}; allowed are arrays (a Box)")
+        self.model.canonical(np.zeros((1, *space.shape), space.dtype))
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        o = self.model.canonical(observation)
+        if self._device.type != "cuda":
+            return self._read(o).numpy()
+        return self._captured(o)
+
+    @torch.no_grad()
+    def _read(self, o: Tensor) -> Tensor:
+        encoding = self.model.model.encode(o)
+        position = encoding.object + self._origin if self.model.model.places_object else encoding.object
+        parts = [encoding.agent + self._origin, position]
+        if self._covariance:
+            assert encoding.covariance is not None
+            parts.append(encoding.covariance.flatten(1))
+        return torch.cat(parts, -1).float()
+
+    def _captured(self, o: Tensor) -> np.ndarray:
+        """By a graph of as many rows, of which there are few: batches are filled up to a power of two."""
+        rows = 1 << (len(o) - 1).bit_length()
+        if rows not in self._graphs:
+            self._graphs[rows] = Graph(self._read, o.new_zeros((rows, *o.shape[1:]), device=self._device))
+        return self._graphs[rows](o)[: len(o)].cpu().numpy()
+
+    def _known_covariance(self) -> bool:
+        shape, dtype = self.model.config.observation_shape, self.model.config.observation_dtype
+        blank = torch.zeros((1, *shape), dtype=getattr(torch, dtype), device=self._device)
+        with torch.no_grad():
+            return self.model.model.encode(blank).covariance is not None
+
+
+@final
+class Graph:
+    """A function of one tensor on a GPU, launched as a whole: a small batch through a ResNet is all launches."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], like: Tensor) -> None:
+        self._held = like
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(EAGER_CALLS):
+                function(self._held)
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._result = function(self._held)
+
+    def __call__(self, o: Tensor) -> Tensor:
+        """For as many rows or fewer; the result is valid until the next call."""
+        self._held[: len(o)].copy_(o)
+        self._graph.replay()
+        return self._result
+
+
+@final
+class Positions(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
+    """One environment."""
+
+    def __init__(self, env: gymnasium.Env[np.ndarray, np.ndarray], reader: Reader) -> None:
+        super().__init__(env)
+        reader.demand(env.observation_space)
+        self.observation_space = reader.space
+        self._reader = reader
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return self._reader(observation[None])[0]
+
+
+@final
+class VectorPositions(gymnasium.vector.VectorWrapper):
+    """Many environments of Gymnasium."""
+
+    def __init__(self, env: gymnasium.vector.VectorEnv, reader: Reader) -> None:
+        super().__init__(env)
+        reader.demand(env.single_observation_space)
+        self.single_observation_space = reader.space
+        self.observation_space = batch_space(reader.space, env.num_envs)
+        self._reader = reader
+
+    def reset(self, **how: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        observation, info = self.env.reset(**how)
+        return self._reader(observation), info
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        # Where an episode ends and the next begins in one step, the last observation is handed over here.
+        ended = np.flatnonzero(info.get("_final_obs", np.zeros(self.num_envs, bool)))
+        read = self._reader(
+            np.concatenate((observation, np.stack([*info["final_obs"][ended]]))) if len(ended) else observation
+        )
+        if len(ended):
+            last = np.full(self.num_envs, None, dtype=object)
+            for place, i in enumerate(ended):
+                last[i] = read[self.num_envs + place]
+            info = info | {"final_obs": last}
+        return read[: self.num_envs], reward, terminated, truncated, info

@@ -1,0 +1,172 @@
+"""`palpate control` as a stranger runs it, and `examples/plan.py`."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from palpate import cli
+from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.experiments import control as room
+from palpate.models.store import build
+from palpate.representation import Representation
+from palpate.training import Interrupted
+
+COMMAND = [sys.executable, "-m", "palpate.cli", "control"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+SHORT = [
+    *("--steps", "80", "--envs", "4", "--rollout", "20", "--batch-size", "40", "--epochs", "1"),
+    *("--episodes", "4", "--evaluate-every", "40", "--film", "0", "--device", "cpu"),
+]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["palpate", "control", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def save_model(folder: Path, method: str = "interaction", objective: str = "contact") -> Path:
+    torch.manual_seed(0)
+    config = ModelConfig(
+        method=method,  # type: ignore[arg-type]
+        encoder="small",
+        observation_shape=(3, 20, 20),
+        n=2,
+        objective=ObjectiveConfig.named(objective),
+    )
+    Representation(build(config), {}).save(folder)
+    return folder
+
+
+def refused(outcome: tuple[int, str, str], *says: str) -> None:
+    code, _, err = outcome
+    assert code == 2, err
+    assert "Traceback" not in err
+    line = err.strip().splitlines()[-1]
+    assert line.startswith("palpate: ")
+    for text in says:
+        assert text in line
+
+
+def test_as_a_process_with_workers(tmp_path: Path) -> None:
+    """A learned representation and true states; what is there is skipped, and compared."""
+    model, out = save_model(tmp_path / "model-0"), tmp_path / "out"
+    where = ["--out", str(out), *SHORT]
+    learned = ["--representation", "interaction", "--model", str(model).replace("0", "{seed}"), "--workers", "1"]
+    command = [*COMMAND, *learned, *where, "--tensorboard"]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 runs made, 0 were there" in done.stdout
+    assert "no runs from true states yet" in done.stdout
+    row = json.loads((out / "interaction-0.json").read_text())
+    assert [point[0] for point in row["curve"]] == [0, 80]
+    assert row["settings"]["model"]["method"] == "interaction"
+    assert {path.name for path in (out / "interaction-0").iterdir()} == {
+        "run.json",
+        "metrics.jsonl",
+        "checkpoint",
+        "policy.safetensors",
+        "tensorboard",
+    }
+    assert (out / "curves.png").exists()
+
+
+def test_seeds_skipping_and_force(run: Run, tmp_path: Path) -> None:
+    where = ["--representation", "truth", "--out", tmp_path, "--workers", 0, *SHORT]
+    code, out, err = run(*where, "--seeds", 2)
+    assert code == 0, err
+    assert "2 runs made, 0 were there" in out
+    assert "| truth | 2 | 80 |" in out
+    first = (tmp_path / "truth-0.json").read_text()
+    code, out, _ = run(*where, "--first-seed", 1, "--seeds", 2)
+    assert "1 runs made, 1 were there" in out
+    assert (tmp_path / "truth-0.json").read_text() == first
+    code, out, _ = run("--out", tmp_path)  # nothing is run
+    assert code == 0
+    assert "| truth | 3 | 80 |" in out
+    refused(run(*where, "--gamma", 0.5), "truth-0.json was made with gamma 0.95, not 0.5", "--force")
+    code, out, _ = run(*where, "--gamma", 0.5, "--force")
+    assert "1 runs made" in out
+    assert json.loads((tmp_path / "truth-0.json").read_text())["settings"]["gamma"] == 0.5
+
+
+def test_ctrl_c_prints_how_to_go_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: object) -> None:
+        raise Interrupted("stopped after step 40 of 80")
+
+    monkeypatch.setattr(room._ppo(), "train", stopped)
+    code, _, err = run("--representation", "truth", "--out", tmp_path, "--force")
+    assert code == 130
+    assert err.strip().endswith(f"To go on:\n  palpate control --representation truth --out {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--representation", "vae"], ["'vae', which is learned first", "--method vae", "--model runs/x"]),
+        (["--representation", "truth", "--model", "runs/x"], ["truth needs none; leave it out"]),
+        (["--representation", "paper", "--model", "nowhere"], ["nowhere holds no trained model", "paper-gaussian"]),
+        (["--representation", "truth", "--seeds", "0"], ["seeds is 0"]),
+        (["--out", "nowhere"], ["nowhere holds no JSON of a run"]),
+    ],
+)
+def test_mistakes(run: Run, arguments: list[str], says: list[str]) -> None:
+    refused(run(*arguments), *says)
+
+
+def test_a_model_of_another_kind(run: Run, tmp_path: Path) -> None:
+    ours = save_model(tmp_path / "ours")
+    paper = save_model(tmp_path / "paper", objective="paper-gaussian")
+    where = ["--out", tmp_path / "out"]
+    refused(run("--representation", "paper", "--model", ours, *where), "'interaction' with the object placed by 'lik")
+    refused(run("--representation", "interaction", "--model", paper, *where), "object placed by 'gaussian'")
+    refused(run("--representation", "vae", "--model", ours, *where), "of the method 'interaction'")
+
+
+def test_settings_are_checked(run: Run) -> None:
+    code, _, err = run("--representation", "truth", "--batch-size", "7")
+    assert code == 2
+    assert "a divisor of 640" in " ".join(err.replace("│", " ").split())
+
+
+def test_the_extra_is_named_where_it_is_missing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import palpate.control
+
+    monkeypatch.delattr(palpate.control, "ppo", raising=False)
+    for name in list(sys.modules):
+        if name.startswith(("stable_baselines3", "palpate.control.ppo", "palpate.control.vec")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    refused(run("--representation", "truth", "--out", tmp_path), "pip install 'palpate[rl]'")
+
+
+@pytest.mark.parametrize("how", ["truth", "model"])
+def test_planning(how: str, tmp_path: Path) -> None:
+    """With true states it scores almost always; an untrained representation is no help, but runs."""
+    script = Path(__file__).parents[2] / "examples" / "plan.py"
+    which = ["--truth"] if how == "truth" else ["--model", str(save_model(tmp_path / "model")), "--known", "3"]
+    episodes = 30 if how == "truth" else 1
+    command = [sys.executable, str(script), *which, "--episodes", str(episodes)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    goals = int(done.stdout.split()[2])
+    if how == "truth":
+        assert goals >= 28
+    else:
+        assert f"of {episodes} episodes" in done.stdout

@@ -1,0 +1,217 @@
+"""PPO runs: closed forms, resuming, learning."""
+
+import signal
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dots import LENGTH, Dots
+from PIL import Image
+from stable_baselines3 import PPO
+
+from palpate.checkpoint import read_state
+from palpate.control import ppo as room
+from palpate.control.game import game_options, make_game
+from palpate.control.ppo import HELD_OUT_SEED, Run, Standardised, load_policy, play, train
+from palpate.control.settings import ControlConfig
+from palpate.control.vec import Envs
+from palpate.runlog import read_log
+from palpate.training import Interrupted, NonFiniteLoss
+
+TINY = ControlConfig(
+    steps=240,
+    envs=4,
+    rollout=20,
+    batch_size=40,
+    epochs=2,
+    evaluate_every=80,
+    episodes=6,
+    film=0,
+    workers=0,
+    device="cpu",
+    size=20,
+)
+
+
+def still(o: Any) -> np.ndarray:
+    return np.zeros((len(o), 2), np.float32)
+
+
+class TestPlay:
+    def test_doing_nothing_by_hand(self) -> None:
+        """The ball stays 0.31 from the goal for 20 steps."""
+        env = Envs(partial(make_game, {"observation": "state"}), 4, 0)
+        played = play(env, still, 6, HELD_OUT_SEED)
+        assert played.returns == pytest.approx([-20 * 0.31] * 6)
+        assert not played.goals.any()
+        env.close()
+
+    def test_the_starts_do_not_depend_on_how_many_are_played_at_once(self) -> None:
+        found = []
+        for count in (2, 3):
+            seen: list[np.ndarray] = []
+            env = Envs(Dots, count, 0)
+            played = play(env, still, 5, 7, seen.append)
+            found.append(played)
+            assert len(seen) == LENGTH * -(-5 // count)
+            env.close()
+        assert (found[0].returns == found[1].returns).all()
+        assert (found[0].returns == LENGTH).all()
+        assert (found[0].goals == found[1].goals).all()
+
+    def test_an_episode_ends_with_its_goal_where_that_is_wanted(self) -> None:
+        env = Envs(partial(make_game, {"observation": "state"}), 1, 0)
+        straight = lambda o: np.array([[0.3, 0.0]], np.float32)  # noqa: E731
+        game = make_game({"observation": "state"})
+        starts = np.stack([game.reset(seed=seed)[0] for seed in range(1000)])  # some stand right behind the ball
+        played = play(env, straight, 1, int(np.argmin(abs(starts[:, 1] - 0.5) + (starts[:, 0] > 0.4))))
+        assert played.goals.all()
+        assert played.returns[0] > -2
+        env.close()
+
+
+def test_a_time_limit_is_bootstrapped() -> None:
+    """One reward a step and no end but the limit: where the value is right, 1 / (1 - gamma), no advantage is left."""
+    gamma, value = 0.5, 2.0
+    env = Envs(Dots, 2, 0)
+    ppo = PPO("MlpPolicy", env, n_steps=LENGTH, batch_size=2 * LENGTH, gamma=gamma, device="cpu", seed=0)
+    with torch.no_grad():
+        ppo.policy.value_net.weight.zero_()
+        ppo.policy.value_net.bias.fill_(value)
+    ppo.learn(2 * LENGTH)
+    assert ppo.rollout_buffer.advantages == pytest.approx(np.zeros((2 * LENGTH, 1)), abs=1e-6)
+    env.close()
+
+
+def test_observations_are_standardised_once() -> None:
+    run = Run("truth", TINY, 0, None)
+    run.begin()
+    scale = run.ppo.policy.features_extractor
+    assert isinstance(scale, Standardised)
+    assert scale.mean.tolist() == pytest.approx([0.5] * 4, abs=0.25)
+    assert all(0.1 < x < 0.4 for x in scale.spread[:2].tolist())
+    assert run.random["return"] < -4
+    before = scale.mean.clone()
+    run.advance()
+    assert torch.equal(scale.mean, before)
+    run.close()
+
+
+def test_a_number_that_never_varies_is_left_alone() -> None:
+    run = Run("truth", TINY, 0, None)
+    scale = run.ppo.policy.features_extractor
+    scale.measure(np.tile(np.array([0.1, 0.2, 0.5, 0.5], np.float32), (9, 1)))
+    assert scale.spread.tolist() == [1.0] * 4
+    run.close()
+
+
+class TestTrain:
+    def test_what_a_run_leaves(self, tmp_path: Path) -> None:
+        readings: list[tuple[int, dict[str, float]]] = []
+        config = replace(TINY, film=1)
+        row = train("truth", config, 0, None, tmp_path, lambda step, values: readings.append((step, values)))
+        assert [point[0] for point in row["curve"]] == [0, 80, 160, 240]
+        assert [step for step, values in readings if "return" in values] == [0, 80, 160, 240]
+        assert row["final"]["return"] == row["curve"][-1][1] == pytest.approx(np.mean(row["returns"]), rel=1e-4)
+        assert len(row["returns"]) == 6
+        assert row["random"]["return"] < -4
+        assert row["steps_per_second"] < row["collect_steps_per_second"]
+        assert [reading["step"] for reading in read_log(tmp_path / "metrics.jsonl")] == [0, 80, 160, 240]
+        with Image.open(tmp_path / "film.gif") as film:
+            assert film.n_frames == 21  # such a policy never scores
+            assert film.size == (320, 270)
+        assert (tmp_path / "film.gif").stat().st_size < 2e6
+        act = load_policy(tmp_path / "policy.safetensors")
+        o = np.random.default_rng(0).random((5, 4), np.float32)
+        run = Run("truth", TINY, 0, None)
+        assert run.restore(tmp_path)
+        assert np.array_equal(act(o), run.ppo.predict(o, deterministic=True)[0])
+        assert np.abs(act(o)).max() > 0
+        run.close()
+
+    @pytest.mark.parametrize("stop_at", [1, 2])  # between evaluations, and at one
+    def test_stopped_and_resumed_is_straight_through(
+        self, stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = replace(TINY, evaluate_every=160)
+        straight = train("truth", config, 3, None, tmp_path / "straight")
+        advance = Run.advance
+
+        def with_ctrl_c(run: Run) -> dict[str, float]:
+            if run.rollout == stop_at - 1:
+                signal.raise_signal(signal.SIGINT)
+            return advance(run)
+
+        monkeypatch.setattr(Run, "advance", with_ctrl_c)
+        with pytest.raises(Interrupted, match=f"stopped after step {80 * stop_at} of 240"):
+            train("truth", config, 3, None, tmp_path / "resumed")
+        monkeypatch.setattr(Run, "advance", advance)
+        resumed = train("truth", config, 3, None, tmp_path / "resumed")
+        assert {name: resumed[name] for name in ("curve", "final", "returns", "random")} == {
+            name: straight[name] for name in ("curve", "final", "returns", "random")
+        }
+        saved = [tmp_path / name / "checkpoint" / "state.safetensors" for name in ("straight", "resumed")]
+        one, two = (read_state(path)[0] for path in saved)
+        for group in ("policy", "optimizer"):
+            assert one[group].keys() == two[group].keys()
+            assert all(torch.equal(one[group][name], two[group][name]) for name in one[group])
+
+    def test_seeds_differ_and_repeat(self) -> None:
+        def weights(seed: int) -> torch.Tensor:
+            run = Run("truth", TINY, seed, None)
+            run.begin()
+            run.advance()
+            run.close()
+            return torch.cat([p.detach().flatten() for p in run.parameters])
+
+        assert torch.equal(weights(0), weights(0))
+        assert not torch.equal(weights(0), weights(1))
+
+    def test_other_settings_are_refused(self, tmp_path: Path) -> None:
+        room._claim(tmp_path, room.settings_of("truth", TINY, 0, None))
+        with pytest.raises(ValueError, match="is a run with seed 0, not 1; choose another folder with --out"):
+            train("truth", TINY, 1, None, tmp_path)
+
+    def test_a_loss_that_is_not_finite_stops_the_run(self, tmp_path: Path) -> None:
+        run = Run("truth", TINY, 0, None)
+        with torch.no_grad():
+            run.ppo.policy.value_net.bias.fill_(float("nan"))
+        with pytest.raises((NonFiniteLoss, ValueError)):
+            run.advance()
+        run.close()
+
+    def test_from_pixels(self, tmp_path: Path) -> None:
+        config = replace(TINY, steps=80, epochs=1, episodes=4)
+        row = train("pixels", config, 0, None, tmp_path)
+        assert len(row["curve"]) == 2
+        act = load_policy(tmp_path / "policy.safetensors")
+        assert act(np.zeros((2, 3, 20, 20), np.uint8)).shape == (2, 2)
+
+
+def test_what_needs_a_model_says_so() -> None:
+    with pytest.raises(ValueError, match="representation is 'interaction', which needs a trained model"):
+        game_options("interaction", TINY, None)
+
+
+@pytest.mark.slow
+def test_it_learns_from_true_states() -> None:
+    """Beats the random policy (-6.4) and doing nothing (-6.2) by a margin that a broken set-up misses.
+
+    At some evaluation: a policy this young is not steady. Seeds 0 to 3 come to -2.8, -4.2, -3.2 and -3.4.
+    """
+    config = ControlConfig(steps=20_480, episodes=32, workers=0, device="cpu")
+    run = Run("truth", config, 0, None)
+    run.begin()
+    returns = [run.evaluate().summary()["return"]]
+    while run.rollout < config.rollouts:
+        run.advance()
+        if run.rollout % 8 == 0:
+            returns.append(run.evaluate().summary()["return"])
+    run.close()
+    assert run.random["return"] < -6
+    assert returns[0] < -6
+    assert max(returns) > -5, returns

@@ -1,0 +1,194 @@
+"""`palpate.wrap`: shapes, bounds, one pass of the encoder for all environments, and what SB3 and Gymnasium ask for."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from dots import LENGTH, SIZE, Broken, Dots, Ending, Missing
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import palpate
+import palpate.envs
+from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.control.shards import WorkerFailed
+from palpate.control.vec import Envs, VecPositions
+from palpate.control.wrapping import Positions, Reader, VectorPositions
+from palpate.models.store import build
+from palpate.representation import Representation
+
+
+def representation(method: str = "interaction", objective: str = "contact", **facts: Any) -> Representation:
+    torch.manual_seed(0)
+    config = ModelConfig(
+        method=method,  # type: ignore[arg-type]
+        encoder="small",
+        observation_shape=(3, SIZE, SIZE),
+        n=2,
+        objective=ObjectiveConfig.named(objective),
+    )
+    return Representation(build(config), facts)
+
+
+def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of every pass through the encoder."""
+    rows: list[int] = []
+    encode = model.encode
+
+    def count(o: torch.Tensor) -> Any:
+        rows.append(len(o))
+        return encode(o)
+
+    monkeypatch.setattr(model, "encode", count)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("method", "objective", "width", "low", "high"),
+    [
+        ("interaction", "contact", 4, -np.inf, np.inf),
+        ("interaction", "paper-gaussian", 4, -np.inf, np.inf),
+        ("vae", "contact", 2 + 32, -np.inf, np.inf),
+        ("transporter", "contact", 4, 0.0, 1.0),
+        ("supervised", "contact", 4, -np.inf, np.inf),
+    ],
+)
+def test_one_environment(method: str, objective: str, width: int, low: float, high: float) -> None:
+    model = representation(method, objective)
+    env = palpate.wrap(Dots(), model, device="cpu")
+    assert isinstance(env, Positions)
+    assert env.observation_space == gymnasium.spaces.Box(low, high, (width,), np.float32)
+    o, _ = env.reset(seed=1)
+    assert env.observation_space.contains(o)
+    plain = Dots()
+    encoding = model.encode(plain.reset(seed=1)[0][None])
+    assert o == pytest.approx(np.concatenate((encoding.agent[0], encoding.object[0])), abs=1e-6)
+    action = np.array([0.1, 0.0], np.float32)
+    encoding = model.encode(plain.step(action)[0][None])
+    assert env.step(action)[0] == pytest.approx(np.concatenate((encoding.agent[0], encoding.object[0])), abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
+def test_it_passes_gymnasiums_checker() -> None:
+    check_env(palpate.wrap(Dots(), representation("transporter"), device="cpu"), skip_render_check=True)
+
+
+def test_an_aligned_frame_is_what_the_policy_sees() -> None:
+    plain, moved = representation(), representation(origin=[3.0, -1.0])
+    seen = [palpate.wrap(Dots(), model, device="cpu").reset(seed=1)[0] for model in (plain, moved)]
+    assert seen[1] - seen[0] == pytest.approx([3.0, -1.0, 3.0, -1.0], abs=1e-5)
+
+
+def test_the_covariance_follows() -> None:
+    model = representation("interaction", "paper-gaussian")
+    env = palpate.wrap(Dots(), model, covariance=True, device="cpu")
+    assert env.observation_space.shape == (8,)
+    o, _ = env.reset(seed=1)
+    encoding = model.encode(Dots().reset(seed=1)[0][None])
+    assert o[4:] == pytest.approx(encoding.covariance[0].ravel(), rel=1e-5)
+    with pytest.raises(ValueError, match=r"this model \(vae, likelihood\) gives none; leave it out"):
+        palpate.wrap(Dots(), representation("vae"), covariance=True, device="cpu")
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_gymnasiums_vectors(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All environments in one pass, last observations of episodes among them; the same numbers as one by one."""
+    model = representation()
+    plain, inner = (SyncVectorEnv([Dots] * 3, autoreset_mode=mode) for _ in range(2))
+    env = palpate.wrap(inner, model, device="cpu")
+    assert isinstance(env, VectorPositions)
+    assert env.single_observation_space.shape == (4,)
+    assert env.observation_space.shape == (3, 4)
+    rows = counted(env._reader.model.model, monkeypatch)
+    for each in (plain, env):
+        each.action_space.seed(0)
+
+    def expected(o: np.ndarray) -> Any:
+        encoding = model.encode(o)
+        return pytest.approx(np.concatenate((encoding.agent, encoding.object), 1), abs=1e-5)
+
+    assert env.reset(seed=5)[0] == expected(plain.reset(seed=5)[0])
+    sizes = [3]
+    for _ in range(2 * LENGTH + 1):
+        action = plain.action_space.sample()
+        o, *_, info = plain.step(action)
+        seen, *_, seen_info = env.step(action)
+        assert seen == expected(o)
+        assert env.observation_space.contains(seen)
+        sizes.append(3 + len(info.get("final_obs", ())))
+        if "final_obs" in info:
+            assert np.stack([*seen_info["final_obs"]]) == expected(np.stack([*info["final_obs"]]))
+    assert rows == sizes
+    assert (max(sizes) == 6) == (mode is AutoresetMode.SAME_STEP)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stable_baselines_vectors(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass for all, the ends of episodes among them; with workers the same numbers as without."""
+    model = representation()
+    with_pictures, inner = Envs(Dots, 3, 0), Envs(Dots, 3, workers)
+    env = palpate.wrap(inner, model, device="cpu")
+    assert isinstance(env, VecPositions)
+    rows = counted(env._reader.model.model, monkeypatch)
+
+    def expected(o: Any) -> Any:
+        encoding = model.encode(np.asarray(o))
+        return pytest.approx(np.concatenate((encoding.agent, encoding.object), 1), abs=1e-5)
+
+    for each in (with_pictures, env):
+        each.seed(7)
+    assert env.reset() == expected(with_pictures.reset())
+    for t in range(1, 2 * LENGTH):
+        action = np.full((3, 2), 0.05 * t, np.float32)
+        o, reward, done, infos = with_pictures.step(action)
+        seen, seen_reward, seen_done, seen_infos = env.step(action)
+        assert seen == expected(o)
+        assert (seen_reward == reward).all()
+        assert done.tolist() == seen_done.tolist() == [t == LENGTH] * 3
+        assert [info["goal"] for info in seen_infos] == [info["goal"] for info in infos]
+        if t == LENGTH:
+            assert all(info["TimeLimit.truncated"] for info in seen_infos)
+            last = [info["terminal_observation"] for info in infos]
+            assert np.stack([info["terminal_observation"] for info in seen_infos]) == expected(np.stack(last))
+            assert not np.array_equal(last[0], o[0])
+    env.close()
+    env.close()  # once more does no harm
+    with_pictures.close()
+    assert rows == [3, 3, 3, 6, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("env", "error", "says"),
+    [
+        (Broken, WorkerFailed, "(?s)RuntimeError: the floor is gone.*Traceback"),
+        (Ending, WorkerFailed, "a worker process ended with code 7"),
+    ],
+)
+def test_workers_that_fail(env: Any, error: type[Exception], says: str) -> None:
+    envs = Envs(env, 1, 1)
+    envs.reset()
+    with pytest.raises(error, match=says):
+        envs.step(np.zeros((1, 2)))
+    envs.close()
+
+
+def test_a_users_mistake_in_a_worker_is_told_as_such() -> None:
+    with pytest.raises(ValueError, match="^no such field$"):
+        Envs(Missing, 1, 1)
+
+
+def test_wrong_environments() -> None:
+    model = representation()
+    with pytest.raises(ValueError, match="env is a str; allowed are a Gymnasium environment"):
+        palpate.wrap("palpate/SoccerGoal-v0", model)
+    with pytest.raises(ValueError, match="observations are Discrete.*allowed are arrays"):
+        palpate.wrap(gymnasium.make("FrozenLake-v1"), model, device="cpu")
+    with pytest.raises(ValueError, match=r"this model reads batches of \(3, 20, 20\)"):
+        palpate.wrap(gymnasium.make("palpate/SoccerGoal-v0", size=32), model, device="cpu")
+
+
+def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert Reader(representation())._device.type == "cpu"
