@@ -244,9 +244,9 @@ class TestMistakes:
 
     def test_settings_that_check_themselves(self, run: Run, log: Path, tmp_path: Path) -> None:
         """Those are built while the arguments are read."""
-        code, _, err = run("train", "--data", log, "--out", tmp_path / "x", "--steps", 0)
+        code, _, err = run("train", "--data", log, "--out", tmp_path / "x", "--steps", -1)
         assert code == 2
-        assert "steps is 0; allowed is 1 or more" in " ".join(err.split())
+        assert "steps is -1; allowed is 1 or more" in " ".join(err.split())
         assert "Traceback" not in err
 
     def test_no_gpu(self, run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

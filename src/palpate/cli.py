@@ -137,8 +137,10 @@ class Train:
     """contact is ours; paper and paper-gaussian are the paper's. For the interaction method."""
     encoder: Encoder = "auto"
     """auto: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
-    body: Body = "round"
-    """axes: an ellipse with an orientation, for actions in the plane."""
+    shrink: int | None = None
+    """Average pictures over squares of so many pixels first; as the encoder needs when left out."""
+    body: Body | None = None
+    """axes: an ellipse with an orientation, for actions in the plane; round when left out."""
     radius: float | None = None
     """Sum of the two bodies' radii, where it is known."""
     switch: tuple[str, ...] = ()
@@ -149,7 +151,7 @@ class Train:
     """Continue a run that was stopped."""
     force: bool = False
     """Overwrite a run that is there."""
-    training: OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
+    training: OmitArgPrefixes[TrainingConfig] = field(default_factory=lambda: TrainingConfig(steps=0, batch_size=0))
 
     def __call__(self) -> None:
         from palpate.api import fit
@@ -170,6 +172,7 @@ class Train:
             method=self.method,
             objective=self.objective,
             encoder=self.encoder,
+            shrink=self.shrink,
             body=self.body,
             radius=self.radius,
             switches=_switches(self.switch),
