@@ -20,8 +20,8 @@ FLOORS: list[set[str]] = [
     {"objectives", "data"},
     {"models"},
     {"metrics", "training", "representation"},
-    {"figures"},
-    {"api", "report", "deploy"},
+    {"figures", "quality"},
+    {"api", "doctor", "report", "deploy"},
     {"experiments"},
     {"cli"},
 ]

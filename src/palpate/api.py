@@ -37,10 +37,12 @@ from palpate.models.interaction import Interaction
 from palpate.models.store import build
 from palpate.objectives.split import SEPARABLE
 from palpate.progress import bar, say
+from palpate.quality import assess
 from palpate.representation import Representation
 from palpate.training import train, training_device
 
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
+ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
@@ -179,9 +181,15 @@ def fit(
             )
         finally:
             feed.batches.close()
-    facts["findings"] = _findings(model)
-    for finding in facts["findings"]:
-        warnings.warn(finding, stacklevel=2)
+    facts["findings"] = []
+    if isinstance(model, Interaction):
+        unseen = Batch(*(x[:ASSESSED_ROWS] for x in feed.sample)) if feed.held_out is None else feed.held_out
+        quality = assess(model, unseen, feed.episode)
+        facts |= {"quality": quality.as_dict(), "findings": [str(finding) for finding in quality.findings]}
+        for finding in facts["findings"]:
+            warnings.warn(finding, stacklevel=2)
+        if progress:
+            say(str(quality))
     representation = Representation(model, facts, device)
     if folder is not None:
         representation.save(folder)
@@ -196,6 +204,7 @@ class Feed(NamedTuple):
     actions: Tensor  # all there are, for the unit
     held_out: Batch | None  # rows of a fixed set that choose the weights
     name: str
+    episode: Tensor | None = None  # of the rows held out
 
 
 def _opened(data: Data, method: Method, device: torch.device) -> Transitions | Labelled | Sprites:
@@ -206,9 +215,7 @@ def _opened(data: Data, method: Method, device: torch.device) -> Transitions | L
     return data
 
 
-def _feed(
-    data: Transitions | Labelled | Sprites, method: Method, config: TrainingConfig, device: torch.device
-) -> Feed:
+def _feed(data: Transitions | Labelled | Sprites, method: Method, config: TrainingConfig, device: torch.device) -> Feed:
     supervised = method == "supervised"
     if isinstance(data, Sprites):
         if data.device.type != device.type:
@@ -238,7 +245,7 @@ def _feed(
     held_out, kept = triples.split(share, seed=config.seed)
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, config.batch_size, device, config.seed)
-    return Feed(kept_source, sample, triples.action, held_rows, repr(triples))
+    return Feed(kept_source, sample, triples.action, held_rows, repr(triples), held_out.episode)
 
 
 def _spread_rows(triples: Transitions) -> list[int]:
@@ -284,18 +291,6 @@ def _note(readings: Mapping[str, float], speed: float | None) -> str:
     if speed is not None:
         losses.append(f"{speed:.3g} steps/s")
     return "  ".join(losses)
-
-
-def _findings(model: Model) -> list[str]:
-    """What a run should say of itself."""
-    separation = model.vitals().get("separation", 1.0)
-    if separation >= SEPARABLE:
-        return []
-    return [
-        f"touched and untouched triples do not separate (valley {separation:.2f}, at least {SEPARABLE} is wanted): the "
-        "object's positions are not to be trusted. Are there contacts, and triples without one? Does the object rest "
-        "when it is not touched? Otherwise train longer."
-    ]
 
 
 def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: bool) -> Path:

@@ -117,6 +117,28 @@ class Collect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Check:
+    """Say whether a file of triples can give positions: findings with evidence and advice, before hours are spent.
+
+    First what the arrays tell, then what a training run of less than a minute sees. Exit code 3: something forbids
+    training. See docs/own-data.md.
+    """
+
+    log: Positional[Path]
+    """HDF5 file of triples or of episodes."""
+    probe: bool = True
+    """Whether to make the short training run."""
+
+    def __call__(self) -> None:
+        from palpate.doctor import check
+
+        found = check(self.log, probe=self.probe, progress=True)
+        print(found)
+        if not found.good:
+            sys.exit(3)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """Learn a representation from a file of triples or from a world that streams fresh ones."""
 
@@ -386,6 +408,7 @@ class Bench:
 Verb = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Check, tyro.conf.subcommand("check")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Export, tyro.conf.subcommand("export")]
@@ -397,7 +420,8 @@ DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, fr
 
 
 def main() -> None:
-    """Exit 0: done. 2: the user's mistake, in one line. 130: stopped by Ctrl-C. 1: our bug, with its traceback."""
+    """Exit 0: done. 2: the user's mistake, in one line. 3: `check` found what forbids training. 130: stopped by Ctrl-C.
+    1: our bug, with its traceback."""
     arguments = sys.argv[1:] or ["--help"]
     verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
     try:

@@ -171,7 +171,6 @@ class ModelConfig:
                 "'contact' objective"
             )
 
-
     @property
     def seen_shape(self) -> tuple[int, ...]:
         """Shape of what the encoders see."""

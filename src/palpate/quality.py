@@ -71,6 +71,7 @@ class Quality:
     stay: float | None  # root mean square of z_ext' - z_ext over the untouched
     closure: float | None  # the same as equivariance, over several steps of an episode in a row
     consistency: float | None  # how much of the split the paths' distances to the body explain: balanced accuracy
+    misplaced: float | None  # error along one direction that would explain the contacts that geometry does not
     error: float  # estimate of the root mean square error of the object's place relative to the agent
     unit: float  # root mean square of the actions, beside which all lengths are to be seen
     findings: tuple[Finding, ...]
@@ -93,12 +94,12 @@ def assess(model: Interaction, batch: Batch, episode: Tensor | None = None) -> Q
     both = bool(touched.any() and not touched.all())
     stay = _rms(reading.object_next - reading.object, ~touched) if not touched.all() else None
     equivariance = _rms(reading.residual)
-    border = _border(reading.distance, touched) if both else None
-    # What a constant answer would be off by, or more, when there is nothing to go by.
-    error = 2**0.5 * _rms(reading.agent - reading.agent.mean(0))
-    if border is not None and stay is not None and separation >= SEPARABLE:
-        n = reading.agent.shape[1]
-        error = (n * border.spread**2 + (equivariance**2 + stay**2) / 2) ** 0.5
+    edge = border(reading.distance, touched) if both else None
+    # With nothing to go by, the object may be anywhere among the agent's places; it is never farther off.
+    lost = _rms(reading.agent - reading.agent.mean(0))
+    if edge is not None and separation >= SEPARABLE:
+        lost = min(lost, reading.agent.shape[1] ** 0.5 * edge.spread)
+    error = (lost**2 + (equivariance**2 + (stay or 0.0) ** 2) / 2) ** 0.5
     account = Quality(
         triples=len(touched),
         separation=separation,
@@ -106,7 +107,8 @@ def assess(model: Interaction, batch: Batch, episode: Tensor | None = None) -> Q
         equivariance=equivariance,
         stay=stay,
         closure=None if episode is None else _closure(reading, episode),
-        consistency=None if border is None else border.accuracy,
+        consistency=None if edge is None else edge.accuracy,
+        misplaced=None if edge is None else edge.spread,
         error=error,
         unit=unit,
         findings=(),
@@ -170,7 +172,7 @@ class Border(NamedTuple):
     spread: float  # root mean square error, along one direction, that would leave as many on the wrong side
 
 
-def _border(distance: Tensor, touched: Tensor) -> Border:
+def border(distance: Tensor, touched: Tensor) -> Border:
     """Paths that pass at a distance d touch where d < r. With an error of spread s, misplaced paths lie behind the
     border by s^2 / 2 times their density there, on average over all paths; both are measured, so s follows.
 

@@ -24,7 +24,6 @@ ALIASED = (0.01, 0.1)
 FLAT = 1e-3  # of the largest axis: actions that hardly leave a plane
 EXTREME = 0.15  # share of actions at one and the same largest value: clipped before they were written down
 EXTREME_VALUES = 20  # fewer different values are a choice of the agent, not a clip
-CHAINED = 0.5  # share of rows that go on where the row before ended: a log in order of time
 
 
 class Finding(NamedTuple):
@@ -65,9 +64,9 @@ class Checkup:
         return "\n".join([*lines, f"{verdict} ({looked})"])
 
 
-def check_arrays(triples: Transitions) -> Checkup:
-    """Look at every row once; memory stays bounded."""
-    seen = _Rows.read(triples)
+def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
+    """Look at every row once; memory stays bounded. `seen` where that has been done."""
+    seen = seen or Survey.read(triples)
     a = triples.action.double().numpy()
     length = np.sqrt((a**2).sum(1))
     unit = float(np.sqrt((length**2).mean()))
@@ -162,7 +161,7 @@ def check_arrays(triples: Transitions) -> Checkup:
                 "Make sure that what is written down is the displacement achieved, not a command that was cut off later.",
             )
         )
-    measured["in_order"] = seen.chained
+    measured["in_order"] = float(seen.goes_on.mean())
     return Checkup(findings=findings, measured=measured)
 
 
@@ -173,7 +172,7 @@ def _extreme_share(column: np.ndarray) -> float:
 
 
 @final
-class _Rows:
+class Survey:
     """What one pass over the observations leaves: a number for each o and each o', equal where they are equal."""
 
     def __init__(self, first: np.ndarray, second: np.ndarray, action: np.ndarray) -> None:
@@ -184,10 +183,10 @@ class _Rows:
         whole = np.concatenate((pair, np.ascontiguousarray(action, np.float32).view(np.int32)), 1)
         self.duplicate_share = 1 - len(np.unique(whole, axis=0)) / len(whole)
         _, self._group = np.unique(pair, axis=0, return_inverse=True)
-        self.chained = float((first[1:] == second[:-1]).mean()) if len(first) > 1 else 0.0
+        self.goes_on = np.append(second[:-1] == first[1:], False)  # [N] the next row begins where this one ends
 
     @classmethod
-    def read(cls, triples: Transitions) -> "_Rows":
+    def read(cls, triples: Transitions) -> "Survey":
         first, second = [], []
         for block in triples.blocks():
             rows = triples.rows(block)
@@ -205,6 +204,10 @@ class _Rows:
 
 def _fingerprints(o: torch.Tensor) -> np.ndarray:
     """A number for each row `[b]` by which equal rows are known; two that differ collide once in 2^64."""
+    return np.concatenate([_fingerprint(part) for part in o.split(256)])
+
+
+def _fingerprint(o: torch.Tensor) -> np.ndarray:
     raw = o.contiguous().flatten(1).numpy()
     flat = raw.view(np.uint8).reshape(len(raw), -1)
     padded = np.pad(flat, ((0, 0), (0, -flat.shape[1] % 4))).view(np.uint32).astype(np.uint64)
