@@ -66,7 +66,7 @@ def _steps(triples: int, picture: bool, encoder: str) -> tuple[int, str]:
     """More triples carry more steps before they are known by heart; the held-out ones choose the best weights."""
     if encoder == "resnet18":
         return 2500, "after which a GPU's network gains little"
-    least, most = (600, 1500) if picture else (1500, 4000)
-    steps = max(least, min(most, triples // (13 if picture else 5)))
+    least, most = (600, 1200) if picture else (1500, 3000)
+    steps = max(least, min(most, triples // (16 if picture else 6)))
     bound = "at least that many" if steps == least else "at most that many" if steps == most else "so many"
     return steps, f"{bound} for {triples:,} triples, some minutes on two cores"

@@ -26,16 +26,16 @@ from palpate.training import train
 
 PROBE_ROWS, HELD_ROWS = 12_000, 2000  # at most
 PROBE_SIDE, PROBE_WIDTH, PROBE_BATCH = 32, 96, 128  # pixels, width of an MLP, triples: enough to see, quick to train
-STEPS, MORE_STEPS = (400, 300), (1200, 600)  # for numbers and for pictures; more where the first leave it open
-SECONDS = 45.0  # for training; measuring takes the rest of a minute
+STEPS, MORE_STEPS = (400, 300), (1200, 500)  # for numbers and for pictures; more where the first leave it open
+SECONDS = 45.0  # of this thread, for training: others who use the cores do not make the probe less sure
 SHIFT_STEPS = 200  # for the agent alone, to try other rows' actions
 
 FOLLOWS = (0.3, 0.6)  # residual of the displacements, in actions: warns, forbids
 EVEN = (0.75, 0.55)  # how far the longest moves get, over how far the shortest do
 ALIVE = 0.5  # least median distance of unrelated scenes, whose largest is 4: below, nothing in them was told apart
 RELATED = 0.1  # quantile of those distances: a pair farther apart is as good as unrelated
-NO_CONTACTS, FEW_CONTACTS = 0.004, 0.015
-EXPLAINED = (0.68, 0.6)  # balanced accuracy of geometry on the contacts: warns, forbids
+NO_CONTACTS, FEW_CONTACTS = 0.004, 0.012
+EXPLAINED = (0.66, 0.58)  # balanced accuracy of geometry on the contacts: warns, forbids
 UNREACHED = (0.12, 0.3)  # share of the object's places that are never touched
 EXPECTED = 6.0  # contacts around a place, where there are none once in 400
 STRAYS = (0.05, 0.2)  # share of the agent's places that nothing links to the rest
@@ -63,12 +63,14 @@ def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, pro
 
 
 def _look(triples: Transitions, survey: Survey, progress: bool) -> Checkup:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.thread_time() + SECONDS
     trial = Trial(_small(triples, np.arange(len(triples))), deadline, progress)
     trial.train(first=True)
     seen = trial.measure()
     if _open(seen) and trial.train(first=False):
         seen = trial.measure()
+    if trial.steps < STEPS[trial.picture]:  # too slow a machine: what takes longer to learn is not judged
+        seen = {name: value for name, value in seen.items() if name not in ("explained", "separation")}
     findings = judge(seen)
     if any(finding.name == "not-displacements" for finding in findings):
         shift, residual = _shifted(triples, survey, seen["residual"])
@@ -115,7 +117,7 @@ class Trial:
     def train(self, *, first: bool) -> bool:
         """Some steps, as many as there is time for; whether there was any."""
         steps = (STEPS if first else MORE_STEPS)[self.picture]
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             return False
         size = min(PROBE_BATCH, len(self.kept.a) // 2)
         config = TrainingConfig(steps=steps, batch_size=size, learning_rate=3e-3, device="cpu", log_every=10)
@@ -134,7 +136,7 @@ class Trial:
         def watch(step: int, readings: dict[str, float]) -> None:
             self.steps = before + step
             advance(step)
-            if time.monotonic() > self.deadline:
+            if time.thread_time() > self.deadline:
                 raise _TimeUp
 
         with bar("probe" if first else "probe, longer", steps, show=self.progress) as advance:
@@ -177,7 +179,7 @@ def _small(triples: Transitions, rows: np.ndarray, action: np.ndarray | None = N
     count = min(len(rows), PROBE_ROWS)
     chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:count])
     shape = triples.observation_shape
-    shrink = max(1, max(shape[1:]) // PROBE_SIDE) if len(shape) == 3 else 1
+    shrink = -(-max(shape[1:]) // PROBE_SIDE) if len(shape) == 3 else 1
     shrink = min(shrink, max(1, min(shape[1:], default=1) // 8))
 
     def averaged(o: Tensor) -> Tensor:
@@ -253,7 +255,7 @@ def _shifted(triples: Transitions, survey: Survey, residual: float) -> tuple[int
 
 def _agent_residual(rows: Batch) -> float:
     """Residual of the displacements after training the agent's network alone."""
-    trial = Trial(rows, time.monotonic() + SECONDS / 4, progress=False)
+    trial = Trial(rows, time.thread_time() + SECONDS / 4, progress=False)
     branch, inputs = trial.model.phi_int, trial.model.inputs
     optimizer = torch.optim.AdamW(branch.parameters(), lr=2e-3)
     generator = torch.Generator().manual_seed(0)
@@ -268,7 +270,7 @@ def _agent_residual(rows: Batch) -> float:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if time.monotonic() > trial.deadline:
+        if time.thread_time() > trial.deadline:
             break
     with torch.no_grad():
         return float(residual(Batch(*(x[:1000] for x in trial.held))).sqrt())
@@ -318,7 +320,7 @@ def judge(seen: dict[str, float]) -> list[Finding]:
             "stray_share",
             "How the parts lie to each other cannot be learned: collect moves between them, or train on one part.",
         )
-    if seen["scene_spread"] < ALIVE:
+    if seen["scene_spread"] < ALIVE and seen.get("separation", 1.0) < SEPARABLE:
         add(
             "no-lasting-scene",
             "warns" if seen["scene_spread"] > DEAD else "forbids",
@@ -335,24 +337,24 @@ def judge(seen: dict[str, float]) -> list[Finding]:
             "moving_share held_rows",
             "Without contacts its place cannot be learned: let the agent run into it, in at least 2 % of the triples.",
         )
+    elif seen["moving_share"] < FEW_CONTACTS:
+        add(
+            "few-contacts",
+            "warns" if seen.get("separation", 1.0) >= SEPARABLE else "forbids",
+            "contacts are rare",
+            "moving_share held_rows",
+            "The object's place is learned from them: take more triples, or let the agent seek the object.",
+        )
     elif (unclear := below("separation", (SEPARABLE, 0.0))) is not None:
         add(
             "no-two-classes",
             unclear,
             "triples with contact cannot be told from those without",
             "separation moving_share probe_steps",
-            "Does the object drift or tremble when it is not touched (residual motion)? Does a touch move it far enough "
-            "to be seen? Wait until everything rests before an observation is taken.",
+            "Does the object drift or tremble when it is not touched (residual motion)? Does a touch move it far "
+            "enough to be seen? Wait until everything rests before an observation is taken.",
         )
     else:
-        if seen["moving_share"] < FEW_CONTACTS:
-            add(
-                "few-contacts",
-                "warns",
-                "contacts are rare",
-                "moving_share",
-                "The object's place is learned from them: take more triples, or let the agent seek the object.",
-            )
         if (unexplained := below("explained", EXPLAINED)) is not None:
             add(
                 "unexplained-contacts",

@@ -95,9 +95,9 @@ def assess(model: Interaction, batch: Batch, episode: Tensor | None = None) -> Q
     stay = _rms(reading.object_next - reading.object, ~touched) if not touched.all() else None
     equivariance = _rms(reading.residual)
     edge = border(reading.distance, touched) if both else None
-    # With nothing to go by, the object may be anywhere among the agent's places; it is never farther off.
+    # With nothing to go by, the object may be anywhere among the agent's places; it is hardly ever farther off.
     lost = _rms(reading.agent - reading.agent.mean(0))
-    if edge is not None and separation >= SEPARABLE:
+    if edge is not None:
         lost = min(lost, reading.agent.shape[1] ** 0.5 * edge.spread)
     error = (lost**2 + (equivariance**2 + (stay or 0.0) ** 2) / 2) ** 0.5
     account = Quality(

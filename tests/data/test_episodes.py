@@ -14,19 +14,19 @@ from palpate.data.transitions import Transitions
 
 LENGTHS = (4, 1, 3, 5)  # observations
 ENDS = np.cumsum(LENGTHS) - 1
-O = np.random.default_rng(0).random((sum(LENGTHS), 3)).astype(np.float32)
+SEEN = np.random.default_rng(0).random((sum(LENGTHS), 3)).astype(np.float32)
 FIRST = np.array([0, 1, 2, 5, 6, 8, 9, 10, 11])  # rows of o; an episode of one observation gives none
 A = np.arange(26, dtype=np.float32).reshape(13, 2)
 
 
 def episodes(**changes: Any) -> Transitions:
-    return Transitions.from_episodes(**({"observation": O, "action": A, "episode_end": ENDS} | changes))
+    return Transitions.from_episodes(**({"observation": SEEN, "action": A, "episode_end": ENDS} | changes))
 
 
 def test_triples_never_cross_an_end() -> None:
     rows, triples = episodes().rows(slice(None)), episodes()
-    np.testing.assert_array_equal(rows.o, O[FIRST])
-    np.testing.assert_array_equal(rows.o_next, O[FIRST + 1])
+    np.testing.assert_array_equal(rows.o, SEEN[FIRST])
+    np.testing.assert_array_equal(rows.o_next, SEEN[FIRST + 1])
     np.testing.assert_array_equal(rows.a, A[FIRST])
     assert triples.episode is not None
     np.testing.assert_array_equal(triples.episode, [0, 0, 0, 2, 2, 3, 3, 3, 3])
@@ -38,19 +38,19 @@ def test_actions_between_observations_alone() -> None:
 
 @pytest.mark.parametrize("kind", [bool, np.uint8, np.float32])
 def test_ends_as_a_mask(kind: type) -> None:
-    mask = np.zeros(len(O), kind)
+    mask = np.zeros(len(SEEN), kind)
     mask[ENDS] = 1
-    np.testing.assert_array_equal(episodes(episode_end=mask).rows(slice(None)).o, O[FIRST])
+    np.testing.assert_array_equal(episodes(episode_end=mask).rows(slice(None)).o, SEEN[FIRST])
 
 
 def test_the_last_episode_may_go_on() -> None:
-    np.testing.assert_array_equal(episodes(episode_end=ENDS[:-1]).rows(slice(None)).o, O[FIRST])
+    np.testing.assert_array_equal(episodes(episode_end=ENDS[:-1]).rows(slice(None)).o, SEEN[FIRST])
 
 
 def test_observations_are_shared_not_copied() -> None:
     triples = episodes()
-    assert np.shares_memory(triples._observation, O)
-    assert np.shares_memory(triples._next_observation, O)
+    assert np.shares_memory(triples._observation, SEEN)
+    assert np.shares_memory(triples._next_observation, SEEN)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_observations_are_shared_not_copied() -> None:
         ({"episode_end": np.zeros(4, bool)}, "episode_end is a mask of shape .4,. for 13 observations"),
         ({"episode_end": [[1, 2]]}, "episode_end is int64 of shape"),
         ({"episode_end": np.ones(13, bool)}, "13 episodes end after one observation each"),
-        ({"observation": O[:1], "action": A[:1]}, "two observations or more"),
+        ({"observation": SEEN[:1], "action": A[:1]}, "two observations or more"),
     ],
 )
 def test_mistakes(changes: dict[str, Any], message: str) -> None:
@@ -72,7 +72,7 @@ def test_mistakes(changes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("episode", [np.zeros(3, int), np.zeros((2, 1), int), np.zeros(2)])
 def test_wrong_episodes(episode: np.ndarray) -> None:
     with pytest.raises(ValueError, match="give one whole number for each of the 2 triples"):
-        Transitions(observation=O[:2], action=A[:2], next_observation=O[1:3], episode=episode)
+        Transitions(observation=SEEN[:2], action=A[:2], next_observation=SEEN[1:3], episode=episode)
 
 
 def long(count: int = 20, each: int = 11) -> Transitions:
@@ -132,11 +132,11 @@ class TestSplit:
 class TestFiles:
     def test_a_log_of_episodes(self, tmp_path: Path) -> None:
         with h5py.File(tmp_path / "log.h5", "w") as file:
-            file["observation"], file["action"], file["episode_end"] = O, A, ENDS
+            file["observation"], file["action"], file["episode_end"] = SEEN, A, ENDS
         with Transitions.open(tmp_path / "log.h5") as triples:
             rows = triples.rows([4, 0, 8])
-            np.testing.assert_array_equal(rows.o, O[FIRST[[4, 0, 8]]])
-            np.testing.assert_array_equal(rows.o_next, O[FIRST[[4, 0, 8]] + 1])
+            np.testing.assert_array_equal(rows.o, SEEN[FIRST[[4, 0, 8]]])
+            np.testing.assert_array_equal(rows.o_next, SEEN[FIRST[[4, 0, 8]] + 1])
             assert triples.episode is not None
             assert "log.h5" in repr(triples)
 
@@ -164,7 +164,7 @@ class TestFiles:
 
     def test_nothing_to_go_by(self, tmp_path: Path) -> None:
         with h5py.File(tmp_path / "log.h5", "w") as file:
-            file["observation"], file["action"] = O, A
+            file["observation"], file["action"] = SEEN, A
         with pytest.raises(ValueError, match="there is no dataset 'next_observation'"):
             Transitions.open(tmp_path / "log.h5")
 

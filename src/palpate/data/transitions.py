@@ -80,7 +80,7 @@ class Transitions:
             file = on_error.enter_context(open_hdf5(path))
             try:
                 layout = check_header(file)
-                options = {"layout": layout, "attributes": attributes_of(file)}
+                options: Any = {"layout": layout, "attributes": attributes_of(file)}
                 if "episode_end" in file and "next_observation" not in file:
                     ends = dataset(file, "episode_end")[...]
                     datasets = {name: dataset(file, name) for name in FIELDS[:2]}
@@ -292,7 +292,8 @@ def _as_episodes(episode: Array, count: int) -> np.ndarray:
     numbers = np.asarray(_as_array("episode", episode)[...])
     if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
         raise ValueError(
-            f"episode is {numbers.dtype} of shape {numbers.shape}; give one whole number for each of the {count} triples"
+            f"episode is {numbers.dtype} of shape {numbers.shape}; give one whole number for each of the {count} "
+            "triples"
         )
     return numbers.astype(np.int64)
 
