@@ -2,7 +2,7 @@
 
     python benchmarks/own_data.py OUT [vectors|pictures|space ...] [--seed 0]
 
-writes one JSON for each: L_test as a share of the constant answer's, seconds, what was chosen, and the label-free quality.
+writes one JSON for each: L_test as a share of the constant answer's, seconds, what was chosen, the label-free quality.
 """
 
 import argparse

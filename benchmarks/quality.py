@@ -3,8 +3,8 @@
     python benchmarks/quality.py run OUT [--most 10]     make the runs that are not there yet, one JSON each
     python benchmarks/quality.py draw OUT                rank correlations and OUT/scatter.png
 
-The grid is fixed by a seed: good runs and bad ones, by steps, triples, noise, contacts, objective, learning rate, dimension
-and kind of observation.
+The grid is fixed by a seed: good runs and bad ones, by steps, triples, noise, contacts, objective, learning rate,
+dimension and kind of observation.
 """
 
 import argparse

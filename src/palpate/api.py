@@ -111,8 +111,9 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, steps, batch_size. `switches` changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...);
-    `baseline` is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
+    large pictures), body, steps, batch_size. `switches` changes fields of `ObjectiveConfig`, further keywords those of
+    `TrainingConfig` (steps, seed, device...); `baseline` is for the methods "vae" and "transporter", which look neither
+    at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
     triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, in whole
     episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without

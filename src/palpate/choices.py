@@ -1,4 +1,4 @@
-"""What a run chooses where its user does not, and why: plain values from plain values, so that it can be said before."""
+"""What a run chooses where its user does not, and why: plain values from plain values, known before it starts."""
 
 from typing import Any, NamedTuple
 

@@ -158,7 +158,7 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
                 "warns",
                 "many actions have the same largest value, as if they had been clipped",
                 {"share": clipped},
-                "Make sure that what is written down is the displacement achieved, not a command that was cut off later.",
+                "Make sure that what is written down is the displacement achieved, not a command cut off later.",
             )
         )
     measured["in_order"] = float(seen.goes_on.mean())
