@@ -21,6 +21,7 @@ matplotlib.use("agg")
 import numpy as np
 import torch
 from matplotlib import pyplot as plt
+from matplotlib.ticker import FixedLocator, NullFormatter
 
 import palpate
 from palpate.experiments.balls import balls
@@ -135,6 +136,10 @@ def draw(out: Path) -> None:
         ylabel="true error, root of L_test",
         title=f"Rank correlation\n{text}",
     )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator([0.02, 0.05, 0.1, 0.2, 0.5, 1.0]))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     axes.title.set_fontsize(10)
     axes.legend(fontsize=8)
     figure.savefig(out / "scatter.png", dpi=110)
