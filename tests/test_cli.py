@@ -19,10 +19,11 @@ from palpate import cli
 from palpate.data.parts import Stopped
 from palpate.data.workers import WorkerError
 from palpate.experiments import bench
+from palpate.experiments.balls import balls
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
 
-VERBS = ("demo", "collect", "train", "evaluate", "export", "reproduce", "control", "bench")
+VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "control", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
 TINY = ["--batch-size", "8", "--device", "cpu"]
@@ -85,6 +86,15 @@ class TestVerbs:
         code, out, _ = run(verb, "--help")
         assert code == 0
         assert f"palpate {verb}" in out
+
+    def test_check(self, run: Run, log: Path, tmp_path: Path) -> None:
+        code, out, err = run("check", log, "--no-probe")
+        assert (code, err) == (3, "")
+        assert out.startswith("forbids: too-few: there are few triples (triples 100, ")
+        good = tmp_path / "good.h5"
+        balls(1200, seed=0).transitions.save(good)
+        assert run("check", good, "--no-probe") == (0, "nothing forbids training (arrays alone, no training run)\n", "")
+        refused(run("check", tmp_path / "none.h5"), "there is no file")
 
     @pytest.mark.slow
     def test_demo(self, run: Run, tmp_path: Path) -> None:
@@ -244,9 +254,9 @@ class TestMistakes:
 
     def test_settings_that_check_themselves(self, run: Run, log: Path, tmp_path: Path) -> None:
         """Those are built while the arguments are read."""
-        code, _, err = run("train", "--data", log, "--out", tmp_path / "x", "--steps", 0)
+        code, _, err = run("train", "--data", log, "--out", tmp_path / "x", "--steps", -1)
         assert code == 2
-        assert "steps is 0; allowed is 1 or more" in " ".join(err.split())
+        assert "steps is -1; allowed is 1 or more" in " ".join(err.split())
         assert "Traceback" not in err
 
     def test_no_gpu(self, run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

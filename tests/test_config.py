@@ -206,11 +206,15 @@ class TestTraining:
     @pytest.mark.parametrize(
         ("field", "value", "allowed"),
         [
-            ("steps", 0, "1 or more"),
+            ("steps", -1, "1 or more, or 0: as many as suit the data"),
             ("log_every", 0, "1 or more"),
             ("evaluate_every", 0, "1 or more"),
             ("checkpoint_every", -1, "1 or more"),
-            ("batch_size", 1, "2 or more: samples are contrasted with each other"),
+            (
+                "batch_size",
+                1,
+                "2 or more (samples are contrasted with each other), or 0: as many as suit the data",
+            ),
             ("learning_rate", 0.0, "more than 0"),
             ("schedule", "cosine", "'one-cycle' or 'constant'"),
             ("weight_decay", -1e-3, "0 or more"),

@@ -16,12 +16,12 @@ ROOT = Path(palpate.__file__).parent
 # Rooms by floor. A folder is one room: its modules may know each other. Two rooms on one floor may not.
 FLOORS: list[set[str]] = [
     {"", "config"},
-    {"geometry", "encoders", "envs", "checkpoint", "runlog", "progress"},
+    {"choices", "geometry", "encoders", "envs", "checkpoint", "runlog", "progress"},
     {"objectives", "data"},
     {"models"},
     {"metrics", "training", "representation"},
-    {"figures", "control"},
-    {"api", "report", "deploy"},
+    {"figures", "quality", "control"},
+    {"api", "doctor", "report", "deploy"},
     {"experiments"},
     {"cli"},
 ]

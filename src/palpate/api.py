@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from palpate import __version__
+from palpate.choices import choose
 from palpate.config import (
     BaselineConfig,
     Body,
@@ -35,12 +36,13 @@ from palpate.models.inputs import Encoding, Model
 from palpate.models.interaction import Interaction
 from palpate.models.store import build
 from palpate.objectives.split import SEPARABLE
-from palpate.progress import bar
+from palpate.progress import bar, say
+from palpate.quality import assess
 from palpate.representation import Representation
 from palpate.training import train, training_device
 
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
-JITTER = 0.2  # of pictures that come again and again
+ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
@@ -92,7 +94,8 @@ def fit(
     method: Method = "interaction",
     objective: Objective = "contact",
     encoder: Encoder = "auto",
-    body: Body = "round",
+    shrink: int | None = None,
+    body: Body | None = None,
     radius: float | None = None,
     switches: Mapping[str, Any] | None = None,
     baseline: BaselineConfig | None = None,
@@ -107,28 +110,48 @@ def fit(
     """Learn a representation from triples.
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
-    `switches` changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...);
-    `baseline` is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
+    What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
+    large pictures), body, steps, batch_size, jitter. `switches` changes fields of `ObjectiveConfig`, further keywords
+    those of `TrainingConfig` (steps, seed, device...); `baseline` is for the methods "vae" and "transporter", which
+    look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
-    triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, and the
-    weights that explain it best are kept.
+    triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, in whole
+    episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without
+    labels, how well.
     """
-    config = replace(training or TrainingConfig(), **changes)
+    config = replace(training or TrainingConfig(steps=0, batch_size=0), **changes)
     device = training_device(config)
     torch.manual_seed(config.seed)
+    data = _opened(data, method, device)
+    triples = data.transitions if isinstance(data, Labelled) else data
+    given = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
+    given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
+    choices = choose(
+        {name: value for name, value in given.items() if value is not None},
+        shape=triples.observation_shape,
+        n=triples.n,
+        triples=None if isinstance(triples, Sprites) else len(triples),
+        device=device.type,
+        method=method,
+    )
+    chosen = {choice.name: choice.value for choice in choices}
+    config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "jitter")})
     feed = _feed(data, method, config, device)
-    if config.jitter is None:
-        config = replace(config, jitter=JITTER if feed.fixed else 0.0)
     model_config = ModelConfig(
         method=method,
-        encoder=_choose_encoder(encoder, feed.batches.observation_shape, device),
+        encoder=chosen["encoder"],
         observation_shape=feed.batches.observation_shape,
         observation_dtype="uint8" if feed.sample.o.dtype == torch.uint8 else "float32",
         n=feed.batches.n,
-        objective=ObjectiveConfig.named(objective, **{"body": body, "radius": radius, **(switches or {})}),
+        shrink=chosen["shrink"],
+        objective=ObjectiveConfig.named(objective, **{"body": chosen["body"], "radius": radius, **(switches or {})}),
         baseline=baseline or BaselineConfig(),
     )
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
+    facts["choices"] = [choice._asdict() for choice in choices]
+    if progress:
+        said = [f"  {choice}" for choice in choices if choice.name not in given or given[choice.name] is None]
+        say("\n".join(["chosen, since not given:", *said]) if said else "")
     model = build(model_config).to(device)
     model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)), feed.actions)
     model.inputs.jitter = config.jitter or 0.0
@@ -159,9 +182,15 @@ def fit(
             )
         finally:
             feed.batches.close()
-    facts["findings"] = _findings(model)
-    for finding in facts["findings"]:
-        warnings.warn(finding, stacklevel=2)
+    facts["findings"] = []
+    if isinstance(model, Interaction):
+        unseen = Batch(*(x[:ASSESSED_ROWS] for x in feed.sample)) if feed.held_out is None else feed.held_out
+        quality = assess(model, unseen, feed.episode)
+        facts |= {"quality": quality.as_dict(), "findings": [str(finding) for finding in quality.findings]}
+        for finding in facts["findings"]:
+            warnings.warn(finding, stacklevel=2)
+        if progress:
+            say(str(quality))
     representation = Representation(model, facts, device)
     if folder is not None:
         representation.save(folder)
@@ -176,13 +205,19 @@ class Feed(NamedTuple):
     actions: Tensor  # all there are, for the unit
     held_out: Batch | None  # rows of a fixed set that choose the weights
     name: str
-    fixed: bool = True  # the same triples again and again, else fresh ones at every step
+    episode: Tensor | None = None  # of the rows held out
 
 
-def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.device) -> Feed:
-    supervised = method == "supervised"
+def _opened(data: Data, method: Method, device: torch.device) -> Transitions | Labelled | Sprites:
     if isinstance(data, str) and (data in SPRITES or (data.startswith("palpate/") and not Path(data).exists())):
-        data = stream_world(data, device=device)
+        return stream_world(data, device=device)
+    if isinstance(data, str | os.PathLike):
+        return Labelled.open(data) if method == "supervised" else Transitions.open(data)
+    return data
+
+
+def _feed(data: Transitions | Labelled | Sprites, method: Method, config: TrainingConfig, device: torch.device) -> Feed:
+    supervised = method == "supervised"
     if isinstance(data, Sprites):
         if data.device.type != device.type:
             raise ValueError(
@@ -192,9 +227,7 @@ def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.devi
             data.compile()
         sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
         batches = (LabelledStream if supervised else Stream)(data, config.batch_size)
-        return Feed(batches, sample, sample.a, None, f"stream of {data.config}", fixed=False)
-    if isinstance(data, str | os.PathLike):
-        data = Labelled.open(data) if supervised else Transitions.open(data)
+        return Feed(batches, sample, sample.a, None, f"stream of {data.config}")
     triples = data.transitions if isinstance(data, Labelled) else data
     if len(triples) < config.batch_size + 2:
         raise ValueError(
@@ -213,7 +246,7 @@ def _feed(data: Data, method: Method, config: TrainingConfig, device: torch.devi
     held_out, kept = triples.split(share, seed=config.seed)
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, config.batch_size, device, config.seed, least_contacts=config.least_contacts)
-    return Feed(kept_source, sample, triples.action, held_rows, repr(triples))
+    return Feed(kept_source, sample, triples.action, held_rows, repr(triples), held_out.episode)
 
 
 def _spread_rows(triples: Transitions) -> list[int]:
@@ -221,12 +254,6 @@ def _spread_rows(triples: Transitions) -> list[int]:
     most = max(64, SAMPLE_BYTES * len(triples) // triples.nbytes)
     count = min(len(triples), SAMPLE_ROWS, most)
     return [i * len(triples) // count for i in range(count)]
-
-
-def _choose_encoder(encoder: Encoder, shape: tuple[int, ...], device: torch.device) -> Any:
-    if encoder != "auto":
-        return encoder
-    return "mlp" if len(shape) == 1 else "resnet18" if device.type == "cuda" else "small"
 
 
 def _evaluation(
@@ -265,18 +292,6 @@ def _note(readings: Mapping[str, float], speed: float | None) -> str:
     if speed is not None:
         losses.append(f"{speed:.3g} steps/s")
     return "  ".join(losses)
-
-
-def _findings(model: Model) -> list[str]:
-    """What a run should say of itself."""
-    separation = model.vitals().get("separation", 1.0)
-    if separation >= SEPARABLE:
-        return []
-    return [
-        f"touched and untouched triples do not separate (valley {separation:.2f}, at least {SEPARABLE} is wanted): the "
-        "object's positions are not to be trusted. Are there contacts, and triples without one? Does the object rest "
-        "when it is not touched? Otherwise train longer."
-    ]
 
 
 def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: bool) -> Path:

@@ -152,6 +152,28 @@ class Collect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Check:
+    """Say whether a file of triples can give positions: findings with evidence and advice, before hours are spent.
+
+    First what the arrays tell, then what a training run of less than a minute sees. Exit code 3: something forbids
+    training. See docs/own-data.md.
+    """
+
+    log: Positional[Path]
+    """HDF5 file of triples or of episodes."""
+    probe: bool = True
+    """Whether to make the short training run."""
+
+    def __call__(self) -> None:
+        from palpate.doctor import check
+
+        found = check(self.log, probe=self.probe, progress=True)
+        print(found)
+        if not found.good:
+            sys.exit(3)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """Learn a representation from a file of triples or from a world that streams fresh ones."""
 
@@ -172,8 +194,10 @@ class Train:
     """contact is ours; paper and paper-gaussian are the paper's. For the interaction method."""
     encoder: Encoder = "auto"
     """auto: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
-    body: Body = "round"
-    """axes: an ellipse with an orientation, for actions in the plane."""
+    shrink: int | None = None
+    """Average pictures over squares of so many pixels first; as the encoder needs when left out."""
+    body: Body | None = None
+    """axes: an ellipse with an orientation, for actions in the plane; round when left out."""
     radius: float | None = None
     """Sum of the two bodies' radii, where it is known."""
     switch: tuple[str, ...] = ()
@@ -184,7 +208,7 @@ class Train:
     """Continue a run that was stopped."""
     force: bool = False
     """Overwrite a run that is there."""
-    training: OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
+    training: OmitArgPrefixes[TrainingConfig] = field(default_factory=lambda: TrainingConfig(steps=0, batch_size=0))
 
     def __call__(self) -> None:
         from palpate.api import fit
@@ -205,6 +229,7 @@ class Train:
             method=self.method,
             objective=self.objective,
             encoder=self.encoder,
+            shrink=self.shrink,
             body=self.body,
             radius=self.radius,
             switches=_switches(self.switch),
@@ -465,6 +490,7 @@ class Bench:
 Verb = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Check, tyro.conf.subcommand("check")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Export, tyro.conf.subcommand("export")]
@@ -477,7 +503,8 @@ DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, fr
 
 
 def main() -> None:
-    """Exit 0: done. 2: the user's mistake, in one line. 130: stopped by Ctrl-C. 1: our bug, with its traceback."""
+    """Exit 0: done. 2: the user's mistake, in one line. 3: `check` found what forbids training. 130: stopped by Ctrl-C.
+    1: our bug, with its traceback."""
     arguments = sys.argv[1:] or ["--help"]
     verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
     try:

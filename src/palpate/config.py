@@ -125,6 +125,8 @@ class ModelConfig:
     observation_shape: tuple[int, ...]
     observation_dtype: Literal["uint8", "float32"] = "uint8"
     n: int
+    shrink: int = 1
+    """Pictures are averaged over squares of this many pixels on a side before a network sees them."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     baseline: BaselineConfig = field(default_factory=BaselineConfig)
 
@@ -135,6 +137,19 @@ class ModelConfig:
         kind = "pictures" if picture else "vectors"
         _demand(self.encoder in wanted, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, wanted)))
         _demand(self.n >= 1, "the action's dimension", self.n, "1 or more")
+        least = min(self.observation_shape[1:]) // 16 if picture else 1
+        _demand(
+            type(self.shrink) is int and 1 <= self.shrink <= max(least, 1),
+            "shrink",
+            self.shrink,
+            f"1 to {max(least, 1)} for observations of shape {self.observation_shape}: 16 pixels are to be left",
+        )
+        _demand(
+            self.shrink == 1 or self.method in ("interaction", "supervised"),
+            "shrink",
+            self.shrink,
+            f"1 for the method {self.method!r}, which makes pictures of the size it sees",
+        )
         if self.method == "transporter" and (not picture or self.n != 2):
             raise ValueError(
                 f"observations have shape {self.observation_shape} and actions {self.n} dimensions; the transporter "
@@ -165,15 +180,21 @@ class ModelConfig:
                 "'contact' objective"
             )
 
+    @property
+    def seen_shape(self) -> tuple[int, ...]:
+        """Shape of what the encoders see."""
+        channels, *sides = self.observation_shape
+        return (channels, *(side // self.shrink for side in sides))
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """How it is minimised."""
 
     steps: int = 2500
-    """Optimiser steps."""
+    """Optimiser steps; 0: as many as suit the data, which `fit` says and keeps."""
     batch_size: int = 128
-    """Triples per step."""
+    """Triples per step; 0: as many as suit the data."""
     learning_rate: float = 2e-3
     """Largest learning rate of AdamW."""
     schedule: Literal["one-cycle", "constant"] = "one-cycle"
@@ -207,10 +228,14 @@ class TrainingConfig:
     """Write TensorBoard curves too."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "log_every", "evaluate_every", "checkpoint_every"):
+        for name in ("log_every", "evaluate_every", "checkpoint_every"):
             _demand(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        _demand(self.steps >= 0, "steps", self.steps, "1 or more, or 0: as many as suit the data")
         _demand(
-            self.batch_size >= 2, "batch_size", self.batch_size, "2 or more: samples are contrasted with each other"
+            self.batch_size == 0 or self.batch_size >= 2,
+            "batch_size",
+            self.batch_size,
+            "2 or more (samples are contrasted with each other), or 0: as many as suit the data",
         )
         _demand(self.learning_rate > 0, "learning_rate", self.learning_rate, "more than 0")
         _demand(self.schedule in ("one-cycle", "constant"), "schedule", self.schedule, "'one-cycle' or 'constant'")

@@ -20,6 +20,13 @@ from rich.progress import (
 QUIET_SECONDS = 15.0  # between two lines where there is no terminal
 
 
+def say(text: str) -> None:
+    """A line beside the bars."""
+    if text:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
 class Bar(Protocol):
     def __call__(self, done: int, note: str = "") -> None:
         """`done` of the total are done."""

@@ -1,7 +1,7 @@
 """Triples in HDF5: files that appear only once they are complete, and reading scattered rows from them.
 
-A column is a dataset with one row per triple: `observation`, `action`, `next_observation`, and `truth/NAME` for the
-true states, which nothing but `data.labelled` reads.
+A column is a dataset with one row per triple: `observation`, `action`, `next_observation`, `episode` where it is known,
+and `truth/NAME` for the true states, which nothing but `data.labelled` reads.
 """
 
 import importlib.metadata
@@ -128,9 +128,15 @@ class Writer:
         self._table = Table(self._disk)
         return self
 
-    def append(self, triples: tuple[Tensor, Tensor, Tensor], truth: Mapping[str, Tensor] | None = None) -> None:
+    def append(
+        self,
+        triples: tuple[Tensor, Tensor, Tensor],
+        truth: Mapping[str, Tensor] | None = None,
+        episode: Tensor | None = None,
+    ) -> None:
         """Add rows of o, a, o'; `truth` holds the true states by name, as many rows, in every batch or in none."""
         tensors = dict(zip(FIELDS, triples, strict=True)) | {f"truth/{name}": x for name, x in (truth or {}).items()}
+        tensors |= {} if episode is None else {"episode": episode}
         with self._writing():
             self._table.append({name: x.numpy(force=True) for name, x in tensors.items()})
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from palpate.data.files import Writer
 from palpate.data.sources import Resident, Source
 from palpate.data.stream import World
-from palpate.data.transitions import Batch, Index, Transitions, positions, split_rows
+from palpate.data.transitions import Batch, Index, Transitions, positions
 
 
 class Truth(NamedTuple):
@@ -102,7 +102,7 @@ class Labelled:
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Self, Self]:
         """Two disjoint random subsets, the same rows as `Transitions.split` gives."""
-        first, second = split_rows(len(self), fraction, seed)
+        first, second = self.transitions.split_rows(fraction, seed)
         return self.subset(first), self.subset(second)
 
     def save(
@@ -112,7 +112,11 @@ class Labelled:
         triples, truth = self.transitions, self.truth.known()
         with Writer(path, attributes=triples.attributes | dict(attributes or {}), overwrite=overwrite) as writer:
             for block in triples.blocks():
-                writer.append(triples.rows(block), {name: x[block] for name, x in truth.items()})
+                writer.append(
+                    triples.rows(block),
+                    {name: x[block] for name, x in truth.items()},
+                    None if triples.episode is None else triples.episode[block],
+                )
 
 
 @final

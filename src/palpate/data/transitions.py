@@ -6,7 +6,7 @@ Legend: N triples, b rows of a batch, n dimension of the action, f features, v v
 import copy
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, final
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palpate.data.episodes import Shifted, last_rows, pair, split_episodes
 from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, take
 
-Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset
+Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset | Shifted
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
 
 BLOCK_BYTES = 64 * 1024**2  # read at a time when a whole set passes through memory
@@ -46,6 +47,7 @@ class Transitions:
         observation: Array,
         action: Array,
         next_observation: Array,
+        episode: Array | None = None,
         layout: Layout = "auto",
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
@@ -55,9 +57,10 @@ class Transitions:
         self._channel_last = _is_channel_last(o.shape, layout)
         self._dtype = np.uint8 if o.dtype == np.uint8 else np.float32
         self._action = _float32(a[...]).reshape(len(a), -1)
+        self._episode = None if episode is None else _as_episodes(episode, len(a))
         self._index: np.ndarray | None = None  # the rows of a subset
         self._file: h5py.File | None = None
-        self._source = o.file.filename if isinstance(o, h5py.Dataset) else "memory"
+        self._source = "memory" if isinstance(o, np.ndarray) else o.file.filename
         self.attributes = dict(attributes or {})
         self.observation_shape: tuple[int, ...] = self._canonical(np.empty((0, *o.shape[1:]))).shape[1:]
         _check_finite("action", self._action)
@@ -69,20 +72,85 @@ class Transitions:
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Triples in an HDF5 file. Only the actions are held in memory; `close` or a `with` block lets go of the file.
 
-        Files by others are welcome if they hold the three datasets, in the shapes the constructor takes.
+        Files by others are welcome if they hold the three datasets, in the shapes the constructor takes, with `episode`
+        beside them where it is known; or `observation`, `action` and `episode_end`, as `from_episodes` takes them.
         """
         path = Path(path)
         with ExitStack() as on_error:
             file = on_error.enter_context(open_hdf5(path))
             try:
                 layout = check_header(file)
-                datasets = {name: dataset(file, name) for name in FIELDS}
-                transitions = cls(**datasets, layout=layout, attributes=attributes_of(file))
+                options: Any = {"layout": layout, "attributes": attributes_of(file)}
+                if "episode_end" in file and "next_observation" not in file:
+                    ends = dataset(file, "episode_end")[...]
+                    datasets = {name: dataset(file, name) for name in FIELDS[:2]}
+                    transitions = cls.from_episodes(**datasets, episode_end=ends, **options)
+                else:
+                    datasets = {name: dataset(file, name) for name in FIELDS}
+                    episode = dataset(file, "episode") if "episode" in file else None
+                    transitions = cls(**datasets, episode=episode, **options)
             except (ValueError, OSError) as error:  # OSError: a damaged chunk
                 raise ValueError(f"{path}: {error}") from error
             on_error.pop_all()
         transitions._file = file
         return transitions
+
+    @classmethod
+    def from_episodes(
+        cls,
+        *,
+        observation: Array,
+        action: Array,
+        episode_end: Any,
+        layout: Layout = "auto",
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Triples from a log of whole episodes, whose observations stand one after the other.
+
+        `action` is the displacement from each observation to the next: one for every observation (that of an episode's
+        last one is not used), or none for the last ones. `episode_end` marks the last observations, by a mask or by
+        their row numbers. Nothing is copied, and `split` keeps episodes whole.
+        """
+        o, a = _as_array("observation", observation), _as_array("action", action)
+        if a.ndim not in (1, 2) or o.ndim < 2 or len(o) < 2:
+            raise ValueError(
+                f"observation has shape {o.shape} and action {a.shape}; needed are two observations or more, "
+                "and actions [T, n]"
+            )
+        rows, actions, episode = pair(last_rows(episode_end, len(o)), len(a), len(o))
+        moved = np.zeros((len(o) - 1, *a.shape[1:]), np.float32)
+        moved[rows] = _float32(a[...][actions])
+        number = np.zeros(len(o) - 1, np.int64)
+        number[rows] = episode
+        whole = cls(
+            observation=o[:-1] if isinstance(o, np.ndarray) else Shifted(o, 0, len(o) - 1),
+            action=moved,
+            next_observation=o[1:] if isinstance(o, np.ndarray) else Shifted(o, 1, len(o) - 1),
+            episode=number,
+            layout=layout,
+            attributes=attributes,
+        )
+        return whole.subset(rows)
+
+    @classmethod
+    def from_minari(
+        cls,
+        dataset: Any,
+        *,
+        observation: str | None = None,
+        displacement: Callable[[Any], Any] | None = None,
+        download: bool = False,
+        layout: Layout = "auto",
+    ) -> Self:
+        """Triples from a Minari data set or the name of one; needs the extra palpate[minari].
+
+        `observation` chooses one of several arrays, `a/b` inside a dictionary. Minari's actions are commands more
+        often than displacements: `displacement` then makes [T - 1, n] of them, from an episode of Minari's with T
+        observations (from its `infos`, for instance). `download` fetches a data set that is not on this machine.
+        """
+        from palpate.data.minari import read_minari
+
+        return cls.from_episodes(**read_minari(dataset, observation, displacement, download)._asdict(), layout=layout)
 
     def close(self) -> None:
         """Let go of the file, also for all subsets; nothing can be read afterwards."""
@@ -113,6 +181,13 @@ class Transitions:
     def action(self) -> Tensor:
         """All actions, [N, n]."""
         return torch.from_numpy(self._action if self._index is None else self._action[self._index])
+
+    @property
+    def episode(self) -> Tensor | None:
+        """Which episode each row is from, [N], where that is known."""
+        if self._episode is None:
+            return None
+        return torch.from_numpy(self._episode if self._index is None else self._episode[self._index])
 
     @property
     def nbytes(self) -> int:
@@ -147,9 +222,17 @@ class Transitions:
         return subset
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Self, Self]:
-        """Two disjoint random subsets, the first with this fraction of the rows."""
-        first, second = split_rows(len(self), fraction, seed)
+        """Two disjoint random subsets, the first with this fraction of the rows; episodes stay whole."""
+        first, second = self.split_rows(fraction, seed)
         return self.subset(first), self.subset(second)
+
+    def split_rows(self, fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Row numbers of the two subsets that `split` makes."""
+        episode = self.episode
+        if episode is None or bool((episode == episode[0]).all()):  # one episode alone cannot stay whole
+            return split_rows(len(self), fraction, seed)
+        demand_fraction(fraction)
+        return split_episodes(episode.numpy(), fraction, seed)
 
     def save(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
@@ -157,7 +240,7 @@ class Transitions:
         """Write an HDF5 file that `open` reads, these attributes added to one's own."""
         with Writer(path, attributes=self.attributes | dict(attributes or {}), overwrite=overwrite) as writer:
             for block in self.blocks():
-                writer.append(self.rows(block))
+                writer.append(self.rows(block), episode=None if self.episode is None else self.episode[block])
 
     def _canonical(self, rows: np.ndarray) -> np.ndarray:
         if rows.ndim == 3:
@@ -192,8 +275,7 @@ def positions(index: Index, length: int) -> np.ndarray:
 
 def split_rows(length: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Disjoint random rows, both parts in rising order: that keeps reading from disk sequential."""
-    if not 0 < fraction < 1:
-        raise ValueError(f"fraction is {fraction}; it must lie between 0 and 1, both excluded")
+    demand_fraction(fraction)
     if length < 2:
         raise ValueError(f"cannot split {length} row into two parts; at least 2 rows are needed")
     shuffled = np.random.default_rng(seed).permutation(length)
@@ -201,9 +283,24 @@ def split_rows(length: int, fraction: float, seed: int) -> tuple[np.ndarray, np.
     return np.sort(shuffled[:count]), np.sort(shuffled[count:])
 
 
+def demand_fraction(fraction: float) -> None:
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction is {fraction}; it must lie between 0 and 1, both excluded")
+
+
+def _as_episodes(episode: Array, count: int) -> np.ndarray:
+    numbers = np.asarray(_as_array("episode", episode)[...])
+    if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"episode is {numbers.dtype} of shape {numbers.shape}; give one whole number for each of the {count} "
+            "triples"
+        )
+    return numbers.astype(np.int64)
+
+
 def _as_array(field: str, value: Array) -> Any:
     """A numpy array or an HDF5 dataset, without copying where that is possible."""
-    if isinstance(value, h5py.Dataset):
+    if isinstance(value, h5py.Dataset | Shifted):
         return value
     if isinstance(value, Tensor):
         value = value.detach().cpu()

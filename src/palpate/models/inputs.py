@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
@@ -81,6 +82,7 @@ class Inputs(nn.Module):
         self.register_buffer("spread", torch.ones(per_channel))
         self.register_buffer("unit", torch.ones(()))
         self.jitter = 0.0  # a choice of the training, not of the model
+        self.shrink = 1  # see ModelConfig
 
     @torch.no_grad()
     def measure(self, batch: Batch, actions: Tensor | None = None) -> None:
@@ -97,7 +99,10 @@ class Inputs(nn.Module):
 
     def forward(self, o: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Scaled observations; with a generator, in training, pictures are disturbed as `jitter` says."""
-        x = (o.float() - self.mean) / self.spread
+        x = o.float()
+        if self.shrink > 1:
+            x = F.avg_pool2d(x, self.shrink)
+        x = (x - self.mean) / self.spread
         if generator is not None and self.training and self.jitter > 0 and x.dim() == 4:
             x = jittered(x, self.jitter, generator)
         return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
@@ -120,7 +125,7 @@ def jittered(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
 def make_encoder(config: ModelConfig) -> nn.Module:
     """One encoder of the configured kind."""
     kind = {"small": SmallCNN, "resnet18": ResNet18, "mlp": MLP}[config.encoder]
-    encoder: nn.Module = kind(config.observation_shape)
+    encoder: nn.Module = kind(config.seen_shape)
     if len(config.observation_shape) == 3:
         encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return encoder

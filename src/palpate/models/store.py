@@ -27,7 +27,9 @@ MODELS: dict[str, type[Model]] = {
 
 def build(config: ModelConfig) -> Model:
     """A model with fresh weights."""
-    return MODELS[config.method](config)
+    model = MODELS[config.method](config)
+    model.inputs.shrink = config.shrink
+    return model
 
 
 def save_model(model: Model, folder: Path, facts: dict[str, Any]) -> None:

@@ -1,0 +1,172 @@
+"""How well the label-free estimate of the error ranks runs by their true error.
+
+    python benchmarks/quality.py run OUT [--most 10]     make the runs that are not there yet, one JSON each
+    python benchmarks/quality.py draw OUT                rank correlations and OUT/scatter.png
+
+The grid is fixed by a seed: good runs and bad ones, by steps, triples, noise, contacts, objective, learning rate,
+dimension and kind of observation.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.ticker import FixedLocator, NullFormatter
+
+import palpate
+from palpate.experiments.balls import balls
+
+VECTOR_RUNS, PICTURE_RUNS = 36, 6
+FAILED = 0.5  # of the constant answer's error: what is worse has found nothing
+
+
+def grid() -> list[dict[str, Any]]:
+    """Settings of all runs, the quick ones and the long ones mixed."""
+    rng = np.random.default_rng(7)  # another seed than the one that the estimate was devised on
+
+    def pick(values: list[Any]) -> Any:
+        return values[rng.integers(len(values))]
+
+    runs = []
+    for number in range(VECTOR_RUNS + PICTURE_RUNS):
+        picture = number >= VECTOR_RUNS
+        runs.append(
+            {
+                "view": "picture" if picture else "mixture",
+                "n": 2 if picture else pick([2, 2, 2, 3]),
+                "triples": pick([1000, 3000, 10_000]),
+                "share": pick([0.05, 0.2, 0.5, 0.5, 0.8]),
+                "noise": pick([0.0, 0.0, 0.05, 0.2]),
+                "objective": pick(["contact", "contact", "contact", "paper", "paper-gaussian"]),
+                "steps": pick([60, 120, 250]) if picture else pick([60, 120, 250, 500, 1000]),
+                "learning_rate": pick([5e-4, 2e-3, 4e-3]),
+                "seed": number,
+            }
+        )
+    return runs
+
+
+def made(settings: dict[str, Any], num: int, share: float, seed: int) -> palpate.Labelled:
+    """Triples of this run's world; noise is of the observations' own spread."""
+    sides = (1.0,) * settings["n"]
+    labelled = balls(num, seed=seed, sides=sides, contact_share=share, view=settings["view"], pixels=(24, 24))
+    if not settings["noise"]:
+        return labelled
+    rows, generator = labelled.transitions.rows(slice(None)), torch.Generator().manual_seed(seed)
+    o, o_next = (
+        x.float() + settings["noise"] * rows.o.float().std() * torch.randn(x.shape, generator=generator)
+        for x in (rows.o, rows.o_next)
+    )
+    return palpate.Labelled(
+        palpate.Transitions(observation=o, action=rows.a, next_observation=o_next, layout="channel-first"),
+        labelled.truth,
+    )
+
+
+def run(settings: dict[str, Any]) -> dict[str, Any]:
+    train = made(settings, settings["triples"], settings["share"], settings["seed"])
+    test = made(settings, 2000, 0.5, 10**6)
+    start = time.monotonic()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # findings are kept
+        model = palpate.fit(
+            train.transitions,
+            objective=settings["objective"],
+            steps=settings["steps"],
+            learning_rate=settings["learning_rate"],
+            seed=settings["seed"],
+            batch_size=64,
+            evaluate_every=max(20, settings["steps"] // 10),
+            device="cpu",
+            progress=False,
+        )
+    seconds = time.monotonic() - start
+    scores = palpate.evaluate(model, test)
+    return {
+        "settings": settings,
+        "estimate": model.facts["quality"]["error"],
+        "error": scores.l_test**0.5,
+        "constant": scores.constant["l_test"] ** 0.5,
+        "quality": model.facts["quality"],
+        "scores": scores.as_dict(),
+        "seconds": round(seconds, 1),
+    }
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> float:
+    """Rank correlation; equal values share their rank."""
+
+    def ranks(values: np.ndarray) -> np.ndarray:
+        _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
+        last = np.cumsum(count)
+        return (last - (count - 1) / 2)[inverse]
+
+    return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
+
+
+def draw(out: Path) -> None:
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("run-*.json"))]
+    estimate, error, constant = (np.array([one[name] for one in found]) for name in ("estimate", "error", "constant"))
+    failed = error > FAILED * constant
+    text = f"all {len(found)} runs: {spearman(estimate, error):.2f}; {failed.sum()} failed ones left out: "
+    text += f"{spearman(estimate[~failed], error[~failed]):.2f}"
+    print(text)
+    figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+    kinds = [(one["settings"]["view"], one["settings"]["objective"]) for one in found]
+    for kind in sorted(set(kinds)):
+        rows = np.array([k == kind for k in kinds])
+        axes.scatter(estimate[rows], error[rows], s=22, label=f"{kind[0]}, {kind[1]}")
+    low, high = min(estimate.min(), error.min()) * 0.8, max(estimate.max(), error.max()) * 1.2
+    axes.plot([low, high], [low, high], color="grey", linewidth=0.8)
+    axes.axhline(FAILED * constant.mean(), color="grey", linewidth=0.8, linestyle="--")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="error estimated without labels (box side 1)",
+        ylabel="true error, root of L_test",
+        title=f"Rank correlation\n{text}",
+    )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator([0.02, 0.05, 0.1, 0.2, 0.5, 1.0]))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+    axes.title.set_fontsize(10)
+    axes.legend(fontsize=8)
+    figure.savefig(out / "scatter.png", dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("run", "draw"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--most", type=int, default=1000, help="runs to make now")
+    arguments = parser.parse_args()
+    if arguments.action == "draw":
+        draw(arguments.out)
+        return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for number, settings in enumerate(grid()):
+        path = arguments.out / f"run-{number:02d}.json"
+        if path.exists() or arguments.most <= 0:
+            continue
+        arguments.most -= 1
+        found = run(settings)
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(
+            f"{path.name}: estimate {found['estimate']:.3f}, error {found['error']:.3f}, {found['seconds']} s",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What a run chooses where its user does not, and why: plain values from plain values, known before it starts."""
+
+from typing import Any, NamedTuple
+
+# A step of small CNNs costs what their pictures cost; where a body is a few pixels of 64, averages still place it.
+SMALL_SIDE, LARGE_SIDE = 64, 128
+JITTER = 0.2
+FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
+
+
+class Choice(NamedTuple):
+    """One setting, and in words what it follows from."""
+
+    name: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value}: {self.reason}"
+
+
+def choose(
+    given: dict[str, Any], *, shape: tuple[int, ...], n: int, triples: int | None, device: str, method: str
+) -> list[Choice]:
+    """Encoder, shrink, batch_size, steps, jitter and body for observations of this shape, in this order.
+
+    `given` holds what the user set, which is taken as it is. `triples` is None for a world that streams.
+    """
+    picture = len(shape) == 3
+    makes_pictures = method in ("vae", "transporter")
+    chosen: dict[str, Choice] = {}
+
+    def add(name: str, value: Any, reason: str) -> None:
+        chosen[name] = Choice(name, given[name], "as given") if name in given else Choice(name, value, reason)
+
+    if not picture:
+        add("encoder", "mlp", f"observations are {shape[0]} numbers")
+    elif device == "cuda":
+        add("encoder", "resnet18", "pictures, on a GPU")
+    else:
+        add("encoder", "small", "pictures, on a CPU")
+
+    side = LARGE_SIDE if chosen["encoder"].value == "resnet18" else SMALL_SIDE
+    if picture and not makes_pictures and max(shape[1:]) > side:
+        shrink = min(-(-max(shape[1:]) // side), max(1, min(shape[1:]) // 16))
+        add("shrink", shrink, f"{shape[1]} x {shape[2]} pixels are more than its {side} need: averages of squares")
+    else:
+        add("shrink", 1, "pictures are seen as they are" if picture else "no pictures")
+
+    if triples is None:
+        add("batch_size", 128, "fresh triples at every step")
+        add("steps", 2500, "fresh triples at every step")
+    else:
+        most = 128 if picture else 256
+        batch = max(2, min(most, triples // FEWEST_BATCHES))
+        few = f", at least {FEWEST_BATCHES} batches in {triples:,} triples" if batch < most else ""
+        add("batch_size", batch, ("pictures" if picture else "numbers, which cost little") + few)
+        add("steps", *_steps(triples, picture, chosen["encoder"].value))
+    if picture and triples is not None:
+        add("jitter", JITTER, "in other light each time, pictures that come again are not learned by heart")
+    else:
+        add("jitter", 0.0, "fresh triples at every step" if triples is None else "no pictures")
+    if n == 2:
+        add("body", "round", "the report says where the contacts ask for axes")
+    else:
+        add("body", "round", f"axes are for the plane, and actions have {n} dimensions")
+    return list(chosen.values())
+
+
+def _steps(triples: int, picture: bool, encoder: str) -> tuple[int, str]:
+    """More triples carry more steps before they are known by heart; the held-out ones choose the best weights."""
+    if encoder == "resnet18":
+        return 2500, "after which a GPU's network gains little"
+    least, most = (600, 1200) if picture else (1500, 3000)
+    steps = max(least, min(most, triples // (16 if picture else 6)))
+    bound = "at least that many" if steps == least else "at most that many" if steps == most else "so many"
+    return steps, f"{bound} for {triples:,} triples, some minutes on two cores"

@@ -1,0 +1,56 @@
+"""Minari's data sets as triples; they are read into memory."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Episodes(NamedTuple):
+    """Observations of all episodes one after the other, the displacements between them, and where episodes end."""
+
+    observation: np.ndarray  # [T, ...]
+    action: np.ndarray  # [T - e, n]
+    episode_end: np.ndarray  # [e]
+
+
+def read_minari(
+    source: Any, observation: str | None, displacement: Callable[[Any], Any] | None, download: bool
+) -> Episodes:
+    """`source` is a data set or the name of one; see `Transitions.from_minari`."""
+    if isinstance(source, str):
+        try:
+            import minari
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "Minari's data sets need the package minari: pip install 'palpate[minari]'"
+            ) from error
+        source = minari.load_dataset(source, download=download)
+    seen, moved, length = [], [], []
+    for episode in source.iterate_episodes():
+        o = _chosen(episode.observations, observation)
+        a = np.asarray(episode.actions if displacement is None else displacement(episode))
+        if len(a) != len(o) - 1:
+            raise ValueError(
+                f"episode {episode.id} has {len(o)} observations and {len(a)} displacements; one less than "
+                "observations are needed"
+            )
+        seen.append(o)
+        moved.append(a)
+        length.append(len(o))
+    if not seen:
+        raise ValueError("the data set holds no episode")
+    return Episodes(np.concatenate(seen), np.concatenate(moved), np.cumsum(length) - 1)
+
+
+def _chosen(observations: Any, name: str | None) -> np.ndarray:
+    """The array of this name, `a/b` for a dictionary in a dictionary."""
+    for part in name.split("/") if name else ():
+        if not isinstance(observations, dict) or part not in observations:
+            there = sorted(observations) if isinstance(observations, dict) else "one array"
+            raise ValueError(f"observation is {name!r}; the data set's observations are {there}")
+        observations = observations[part]
+    if isinstance(observations, dict):
+        raise ValueError(f"the data set's observations are {sorted(observations)}; choose one with observation=")
+    array = np.asarray(observations)
+    return array if array.dtype == np.uint8 else array.astype(np.float32)

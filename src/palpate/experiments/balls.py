@@ -1,0 +1,113 @@
+"""Two balls in a box of any dimension: the plainest world that obeys the assumptions, to try settings and checks on.
+
+The agent moves along a straight line to a random place of the box. Touched by its swept ball, the object lands at a
+random place; otherwise it rests. Lengths are in the unit of `sides`.
+
+Legend: N triples, n dimension of the box, f numbers of a vector observation, h and w picture height and width.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from palpate.data.labelled import Labelled, Truth
+from palpate.data.transitions import Transitions
+from palpate.geometry import Segment, segment_distance2
+
+AGENT_RADIUS, OBJECT_RADIUS = 0.05, 0.08  # of the shortest side
+MARGIN = 0.2  # of a side that the object keeps from the walls, so that the agent can pass on all sides
+TRIES = 4096  # candidates drawn at a time for each triple still wanted
+MIXED = 64  # numbers of a vector observation
+
+View = Literal["mixture", "picture"]
+
+
+class States(NamedTuple):
+    """True states of N triples."""
+
+    agent: Tensor  # [N, n]
+    object: Tensor  # [N, n]
+    agent_next: Tensor  # [N, n]
+    object_next: Tensor  # [N, n]
+    contact: Tensor  # [N] bool
+
+
+def sample(num: int, sides: tuple[float, ...], contact_share: float, generator: torch.Generator) -> States:
+    """Random triples with this share of contacts: the bodies are apart before and after."""
+    box = torch.tensor(sides)
+    reach = (AGENT_RADIUS + OBJECT_RADIUS) * min(sides)
+
+    def anywhere(count: int, margin: float) -> Tensor:
+        return box * (margin + (1 - 2 * margin) * torch.rand(count, len(sides), generator=generator))
+
+    wanted = {True: round(contact_share * num), False: num - round(contact_share * num)}
+    found: dict[bool, list[tuple[Tensor, ...]]] = {True: [], False: []}
+    while any(wanted.values()):
+        agent, target = anywhere(TRIES, 0.0), anywhere(TRIES, 0.0)
+        thing, landing = anywhere(TRIES, MARGIN), anywhere(TRIES, MARGIN)
+        touched = segment_distance2(thing, Segment(agent, target - agent)) < reach**2
+        apart = (thing - agent).norm(dim=1) > reach
+        landed = torch.where(touched[:, None], landing, thing)
+        apart &= (landed - target).norm(dim=1) > reach
+        for kind in (True, False):
+            rows = (apart & (touched == kind)).nonzero()[: wanted[kind], 0]
+            wanted[kind] -= len(rows)
+            found[kind].append((agent[rows], thing[rows], target[rows], landed[rows], touched[rows]))
+    columns = [torch.cat(parts) for parts in zip(*found[True], *found[False], strict=True)]
+    order = torch.randperm(num, generator=generator)
+    return States(*(column[order] for column in columns))
+
+
+def mixture(agent: Tensor, thing: Tensor, sides: tuple[float, ...]) -> Tensor:
+    """The state through two random layers, always the same ones: `[N, f]`."""
+    layers = torch.Generator().manual_seed(0)
+    inner = torch.randn(2 * len(sides), 2 * MIXED, generator=layers)
+    outer = torch.randn(2 * MIXED, MIXED, generator=layers) / (2 * MIXED) ** 0.5
+    state = torch.cat((agent, thing), 1) / torch.tensor(sides * 2)
+    return torch.tanh(torch.tanh(4 * (state - 0.5) @ inner) @ outer)
+
+
+def picture(agent: Tensor, thing: Tensor, sides: tuple[float, ...], pixels: tuple[int, int]) -> Tensor:
+    """Grey pictures `[N, h, w]` uint8 of the plane, y up: the object darker than the agent, borders smooth."""
+    height, width = pixels
+    x = (torch.arange(width) + 0.5) / width * sides[0]
+    y = sides[1] * (1 - (torch.arange(height) + 0.5) / height)
+    pixel = sides[1] / height
+    image = torch.zeros(len(agent), height, width)
+    for centre, radius, level in ((thing, OBJECT_RADIUS, 120.0), (agent, AGENT_RADIUS, 240.0)):
+        across, up = x - centre[:, :1], y - centre[:, 1:]
+        distance = torch.sqrt(across.square()[:, None, :] + up.square()[:, :, None])
+        cover = ((radius * min(sides) - distance) / pixel + 0.5).clamp(0, 1)
+        image = image * (1 - cover) + level * cover
+    return image.round().to(torch.uint8)
+
+
+def balls(
+    num: int,
+    *,
+    seed: int,
+    sides: tuple[float, ...] = (1.0, 1.0),
+    contact_share: float = 0.5,
+    view: View = "mixture",
+    pixels: tuple[int, int] = (32, 32),
+) -> Labelled:
+    """Labelled triples, seen as 64 numbers or, in the plane, as grey pictures of these (height, width) pixels."""
+    states = sample(num, sides, contact_share, torch.Generator().manual_seed(seed))
+
+    def seen(agent: Tensor, thing: Tensor) -> Tensor:
+        return mixture(agent, thing, sides) if view == "mixture" else picture(agent, thing, sides, pixels)
+
+    triples = Transitions(
+        observation=seen(states.agent, states.object),
+        action=states.agent_next - states.agent,
+        next_observation=seen(states.agent_next, states.object_next),
+    )
+    truth = Truth(
+        states.agent,
+        states.object,
+        contact=states.contact,
+        agent_next=states.agent_next,
+        object_next=states.object_next,
+    )
+    return Labelled(triples, truth)

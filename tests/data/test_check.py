@@ -1,0 +1,152 @@
+"""What the arrays of a log tell: each fault is found, and good logs have none."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from palpate.data.check import Checkup, Finding, check_arrays, worst_first
+from palpate.data.collect import collect
+from palpate.data.transitions import Transitions
+from palpate.experiments.balls import balls
+
+COUNT = 1200
+
+
+def good(count: int = COUNT, **options: Any) -> Transitions:
+    return balls(count, seed=0, **options).transitions
+
+
+def changed(triples: Transitions, **columns: Any) -> Transitions:
+    o, a, o_next = (x.numpy().copy() for x in triples.rows(slice(None)))
+    given = {"observation": o, "action": a, "next_observation": o_next} | columns
+    return Transitions(**given, layout="channel-first")
+
+
+def names(triples: Transitions) -> dict[str, str]:
+    return {finding.name: finding.severity for finding in check_arrays(triples).findings}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sides": (640.0, 480.0), "view": "picture", "pixels": (24, 32)},
+        {"sides": (1.0, 1.0, 1.0), "contact_share": 0.02},
+        {"sides": (0.001, 0.001), "contact_share": 0.9},
+        {"sides": (1.0,)},
+    ],
+)
+def test_good_logs_have_no_findings(options: dict[str, Any]) -> None:
+    assert names(good(**options)) == {}
+
+
+@pytest.mark.parametrize("env", ["palpate/Sprites-v0", "palpate/SpritesBackground-v0"])
+def test_our_worlds_have_none(env: str) -> None:
+    assert names(collect(env, COUNT, seed=0, size=20)) == {}
+
+
+def test_moves_on_a_grid_are_no_fault() -> None:
+    """Few different actions, pictures that come again, the same move between them: all of it is allowed."""
+    rng = np.random.default_rng(0)
+    place = rng.integers(0, 8, (COUNT, 2))
+    target = rng.integers(0, 8, (COUNT, 2))
+    thing = rng.random((COUNT, 2))
+
+    def seen(at: np.ndarray) -> np.ndarray:
+        return np.hstack((at, thing)).astype(np.float32)
+
+    triples = Transitions(observation=seen(place), action=target - place, next_observation=seen(target))
+    assert names(triples) == {}
+
+
+class TestFaults:
+    def test_too_few(self) -> None:
+        assert names(good(200)) == {"too-few": "forbids"}
+        assert names(good(600)) == {"too-few": "warns"}
+
+    def test_nothing_moves(self) -> None:
+        assert names(changed(good(), action=np.zeros((COUNT, 2)))) == {"no-motion": "forbids"}
+
+    def test_a_dead_camera(self) -> None:
+        o = np.full((COUNT, 1, 20, 20), 7, np.uint8)
+        still = Transitions(observation=o, action=good().action, next_observation=o, layout="channel-first")
+        assert names(still) == {"constant-observation": "forbids"}
+
+    @pytest.mark.parametrize(("share", "severity"), [(0.1, "warns"), (0.6, "forbids")])
+    def test_rows_where_nothing_changes(self, share: float, severity: str) -> None:
+        triples = good()
+        o, _, o_next = (x.numpy().copy() for x in triples.rows(slice(None)))
+        o_next[: int(share * COUNT)] = o[: int(share * COUNT)]
+        assert names(changed(triples, next_observation=o_next)) == {"unchanged": severity}
+
+    @pytest.mark.parametrize(("share", "severity"), [(0.3, "warns"), (0.95, "forbids")])
+    def test_idle_rows(self, share: float, severity: str) -> None:
+        triples = good()
+        o, a, o_next = (x.numpy().copy() for x in triples.rows(slice(None)))
+        still = slice(0, int(share * COUNT))
+        a[still], o_next[still] = 0, o[still]
+        assert names(changed(triples, action=a, next_observation=o_next)) == {"idle": severity}
+
+    @pytest.mark.parametrize(("share", "severity"), [(0.1, "warns"), (0.6, "forbids")])
+    def test_duplicates(self, share: float, severity: str) -> None:
+        kept = int((1 - share) * COUNT)
+        rows = np.append(np.arange(kept), np.arange(COUNT - kept) % kept)
+        assert names(good().subset(rows)) == {"duplicates": severity}
+
+    def test_a_direction_never_taken(self) -> None:
+        flat = good().action.numpy() @ np.array([[0.6, 0.8], [0.6, 0.8]])  # all along one line, not along an axis
+        assert names(changed(good(), action=flat)) == {"flat": "forbids"}
+
+    def test_clipped_actions(self) -> None:
+        assert names(changed(good(), action=good().action.clamp(-0.2, 0.2))) == {"clipped-actions": "warns"}
+
+    def test_observations_that_do_not_tell_states_apart(self) -> None:
+        """A sensor that says in which quarter of the box the agent is, and nothing more."""
+        rows = balls(COUNT, seed=0)
+        blind = [(x > 0.5).float() for x in (rows.truth.agent, rows.truth.agent_next)]
+        moved = (blind[0] != blind[1]).any(1)  # the others are found as unchanged
+        triples = Transitions(observation=blind[0], action=rows.transitions.action, next_observation=blind[1])
+        assert names(triples.subset(moved.numpy()))["contradictions"] == "forbids"
+
+    def test_evidence_and_advice(self) -> None:
+        (finding,) = check_arrays(good(200)).findings
+        assert finding.evidence == {"triples": 200, "wanted at least": 1000}
+        assert str(finding).startswith("there are few triples (triples 200, wanted at least 1e+03). Collect more")
+
+
+def test_order_of_time_is_noticed() -> None:
+    walk = np.cumsum(np.random.default_rng(0).normal(size=(COUNT + 1, 2)), 0).astype(np.float32)
+    triples = Transitions(observation=walk[:-1], action=np.diff(walk, axis=0), next_observation=walk[1:])
+    assert check_arrays(triples).measured["in_order"] == pytest.approx(1, abs=1e-3)
+    assert check_arrays(good()).measured["in_order"] == 0
+
+
+def test_rows_that_differ_in_one_bit_are_told_apart() -> None:
+    triples = good(view="picture")
+    o = triples.rows(slice(None)).o.numpy().copy()
+    o_next = o.copy()
+    o_next[:, 0, 31, 31] ^= 1
+    assert check_arrays(changed(triples, observation=o, next_observation=o_next)).measured["unchanged"] == 0
+
+
+def test_a_checkup_reads_well() -> None:
+    worst = Finding("b", "forbids", "what is wrong", {"share": 0.5}, "Do this.")
+    mild = Finding("a", "warns", "less", {"share": 0.1}, "Do that.")
+    found = Checkup(findings=worst_first([mild, worst]))
+    assert str(found).splitlines() == [
+        "forbids: b: what is wrong (share 0.5). Do this.",
+        "warns: a: less (share 0.1). Do that.",
+        "these data should not be trained on as they are (arrays alone, no training run)",
+    ]
+    assert (found.good, Checkup(findings=[mild]).good, Checkup().good) == (False, True, True)
+    assert found.as_dict()["findings"][0]["evidence"] == {"share": 0.5}
+
+
+def test_the_blocks_of_a_large_set_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = check_arrays(good()).measured
+    monkeypatch.setattr("palpate.data.transitions.BLOCK_BYTES", 64 * 1024)
+    assert len(list(good().blocks())) > 3
+    assert check_arrays(good()).measured == whole
+    assert torch.is_tensor(good().action)

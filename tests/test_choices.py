@@ -1,0 +1,80 @@
+"""What a run chooses by itself."""
+
+from typing import Any
+
+import pytest
+
+from palpate.choices import choose
+
+
+def chosen(given: dict[str, Any] | None = None, **about: Any) -> dict[str, Any]:
+    about = {"shape": (3, 50, 50), "n": 2, "triples": 20_000, "device": "cpu", "method": "interaction"} | about
+    return {choice.name: choice.value for choice in choose(given or {}, **about)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "device", "encoder"),
+    [
+        ((64,), "cpu", "mlp"),
+        ((64,), "cuda", "mlp"),
+        ((3, 50, 50), "cpu", "small"),
+        ((12, 100, 80), "cuda", "resnet18"),
+    ],
+)
+def test_encoder(shape: tuple[int, ...], device: str, encoder: str) -> None:
+    assert chosen(shape=shape, device=device)["encoder"] == encoder
+
+
+@pytest.mark.parametrize(
+    ("sides", "device", "shrink"),
+    [
+        ((20, 20), "cpu", 1),
+        ((48, 64), "cpu", 1),
+        ((65, 65), "cpu", 2),
+        ((100, 100), "cpu", 2),
+        ((256, 256), "cpu", 4),
+        ((20, 256), "cpu", 1),  # 16 pixels are to be left on the shorter side
+        ((256, 128), "cuda", 2),
+        ((100, 100), "cuda", 1),
+    ],
+)
+def test_large_pictures_are_shrunk(sides: tuple[int, int], device: str, shrink: int) -> None:
+    assert chosen(shape=(3, *sides), device=device)["shrink"] == shrink
+
+
+def test_who_makes_pictures_sees_them_whole() -> None:
+    assert chosen(shape=(3, 256, 256), method="vae")["shrink"] == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "triples", "steps", "batch"),
+    [
+        ((64,), 20_000, 3000, 256),
+        ((64,), 12_000, 2000, 256),
+        ((64,), 200, 1500, 25),
+        ((1, 48, 64), 20_000, 1200, 128),
+        ((1, 48, 64), 500, 600, 62),
+        ((64,), 3, 1500, 2),
+        ((3, 50, 50), None, 2500, 128),
+    ],
+)
+def test_steps_follow_the_triples(shape: tuple[int, ...], triples: int | None, steps: int, batch: int) -> None:
+    found = chosen(shape=shape, triples=triples)
+    assert (found["steps"], found["batch_size"]) == (steps, batch)
+
+
+def test_what_is_given_is_taken() -> None:
+    given = {"encoder": "resnet18", "shrink": 3, "batch_size": 7, "steps": 11, "body": "axes"}
+    assert chosen(given, shape=(3, 256, 256)) == given
+
+
+def test_shrink_follows_the_encoder_given() -> None:
+    assert chosen({"encoder": "resnet18"}, shape=(3, 256, 256))["shrink"] == 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_every_choice_has_a_reason(n: int) -> None:
+    choices = choose({"steps": 5}, shape=(3, 99, 99), n=n, triples=99, device="cpu", method="interaction")
+    assert all(len(choice.reason) > 5 for choice in choices)
+    assert str(choices[0]) == "encoder small: pictures, on a CPU"
+    assert next(choice.reason for choice in choices if choice.name == "steps") == "as given"

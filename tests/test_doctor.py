@@ -1,0 +1,197 @@
+"""The doctor: each fault that only a model can see is found, and good logs have none."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from faults import States, log, mixture, noise, pictures, states
+
+import palpate
+from palpate import doctor
+from palpate.data.transitions import Transitions
+from palpate.doctor import judge
+from palpate.geometry import Segment, segment_distance2
+
+COUNT = 2500
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Logs this small are seen through in half the steps."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(doctor, "STEPS", (200, 150))
+    monkeypatch.setattr(doctor, "MORE_STEPS", (100, 50))
+    yield
+    torch.set_num_threads(threads)
+
+
+def findings(triples: Transitions) -> dict[str, str]:
+    checkup = palpate.check(triples)
+    assert checkup.probed
+    return {finding.name: finding.severity for finding in checkup.findings}
+
+
+def some(keep: Callable[[States], torch.Tensor], share: float = 0.3) -> States:
+    """Triples of which this holds."""
+    many = states(25_000, share, seed=4)
+    kept = keep(many)
+    return States(*(x[kept][:COUNT] for x in many))
+
+
+def walk() -> States:
+    """One long episode in order of time."""
+    generator = torch.Generator().manual_seed(2)
+    target = torch.rand(COUNT, 2, generator=generator)
+    landing = 0.2 + 0.6 * torch.rand(COUNT, 2, generator=generator)
+    agent, thing = [torch.zeros(2)], [torch.full((2,), 0.5)]
+    for to, land in zip(target, landing, strict=True):
+        hit = segment_distance2(thing[-1], Segment(agent[-1], to - agent[-1])) < 0.13**2
+        agent.append(to)
+        thing.append(land if hit else thing[-1])
+    places, things = torch.stack(agent), torch.stack(thing)
+    return States(places[:-1], things[:-1], places[1:], things[1:], (things[1:] != things[:-1]).any(1))
+
+
+class TestGood:
+    @pytest.mark.parametrize("share", [0.04, 0.5])
+    def test_numbers(self, share: float) -> None:
+        assert findings(log(states(COUNT, share))) == {}
+
+    def test_space(self) -> None:
+        assert findings(log(states(COUNT, sides=(1.0, 1.0, 1.0)))) == {}
+
+    def test_pictures_in_millimetres(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "STEPS", (0, 250))
+        made = states(COUNT, 0.3)
+        assert findings(log(made, 1000 * (made.agent_next - made.agent), pictures(24))) == {}
+
+    def test_an_episode_in_order_of_time(self) -> None:
+        assert findings(log(walk())) == {}
+
+
+class TestFaults:
+    def test_signs_that_change(self) -> None:
+        made = states(COUNT)
+        sign = noise((COUNT, 1)).sign()
+        assert findings(log(made, sign * (made.agent_next - made.agent))) == {"not-displacements": "forbids"}
+
+    def test_an_agent_whose_room_cannot_be_told(self) -> None:
+        """Two rooms that look the same."""
+
+        def seen(agent: torch.Tensor, thing: torch.Tensor) -> torch.Tensor:
+            return mixture(torch.stack(((2 * agent[:, 0]) % 1, agent[:, 1]), 1), thing, (1.0, 1.0))
+
+        assert set(findings(log(states(COUNT), see=seen))) == {"not-displacements"}
+
+    @pytest.mark.parametrize(("rows", "when"), [(1, "late"), (-1, "early")])
+    def test_actions_of_another_row(self, rows: int, when: str) -> None:
+        made = walk()
+        checkup = palpate.check(log(made, (made.agent_next - made.agent).roll(rows, 0)))
+        assert {finding.name for finding in checkup.findings} == {"shifted-actions", "not-displacements"}
+        assert f"a row too {when}" in str(checkup)
+
+    def test_commands_that_are_not_reached(self) -> None:
+        made = states(COUNT)
+        command = made.agent_next - made.agent
+        moved = command * (0.4 / command.norm(dim=1, keepdim=True)).clamp(max=1)
+        assert set(findings(log(made._replace(agent_next=made.agent + moved), command))) == {"saturated-actions"}
+
+    def test_no_contacts(self) -> None:
+        assert findings(log(states(COUNT, 0.0))) == {"no-contacts": "forbids"}
+
+    def test_few_contacts(self) -> None:
+        assert set(findings(log(states(6000, 0.01)))) == {"few-contacts"}
+
+    def test_an_object_that_cannot_be_seen(self) -> None:
+        found = findings(log(states(COUNT), see=lambda agent, thing: mixture(agent, agent, (1.0, 1.0))))
+        assert found == {"no-lasting-scene": "forbids"}
+
+    def test_nothing_but_contacts(self) -> None:
+        assert set(findings(log(states(COUNT, 1.0)))) == {"no-lasting-scene"}
+
+    def test_an_object_that_drifts(self) -> None:
+        made = states(COUNT)
+        drifted = made.object_next + 0.05 * noise(made.object.shape)
+        drifting = made._replace(object_next=torch.where(made.contact[:, None], made.object_next, drifted))
+        assert set(findings(log(drifting))) == {"no-two-classes"}
+
+    def test_an_object_that_jumps_by_itself(self) -> None:
+        made = states(COUNT, 0.1)
+        jumps = (noise((COUNT,), 5) > 0.8) & ~made.contact
+        landing = 0.5 + 0.3 * (2 * torch.rand(COUNT, 2, generator=torch.Generator().manual_seed(6)) - 1)
+        made = made._replace(object_next=torch.where(jumps[:, None], landing, made.object_next))
+        assert set(findings(log(made))) == {"unexplained-contacts"}
+
+    def test_an_object_out_of_reach(self) -> None:
+        left = some(lambda s: (s.agent[:, 0] < 0.4) & (s.agent_next[:, 0] < 0.4))
+        assert set(findings(log(left))) == {"unreachable"}
+
+    def test_two_rooms_without_a_door(self) -> None:
+        def stays(s: States) -> torch.Tensor:
+            left, right = ((s.agent[:, 0] < 0.4) & (s.agent_next[:, 0] < 0.4) for s in (s, _mirrored(s)))
+            return left | right
+
+        assert findings(log(some(stays)))["disconnected"] == "forbids"
+
+
+def _mirrored(s: States) -> States:
+    return s._replace(agent=1 - s.agent, agent_next=1 - s.agent_next)
+
+
+class TestUse:
+    def test_without_a_probe(self) -> None:
+        checkup = palpate.check(log(states(COUNT, 0.0)), probe=False)
+        assert (checkup.findings, checkup.probed) == ([], False)
+
+    def test_no_probe_of_what_is_hopeless(self) -> None:
+        o = np.zeros((COUNT, 4), np.float32)
+        checkup = palpate.check(Transitions(observation=o, action=np.ones((COUNT, 2)), next_observation=o))
+        assert not checkup.probed
+        assert not checkup.good
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        log(states(400)).save(tmp_path / "log.h5")
+        assert [f.name for f in palpate.check(tmp_path / "log.h5", probe=False).findings] == ["too-few"]
+        with pytest.raises(FileNotFoundError, match="there is no file"):
+            palpate.check(tmp_path / "none.h5")
+
+    def test_the_same_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "STEPS", (10, 10))
+        one, two = (palpate.check(log(states(COUNT))).measured for _ in range(2))
+        assert one == two
+
+    def test_what_there_was_no_time_for_is_not_judged(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "SECONDS", 0.05)
+        checkup = palpate.check(log(states(COUNT)))
+        assert checkup.measured["probe_steps"] == 10
+        assert not {"no-two-classes", "unexplained-contacts"} & {finding.name for finding in checkup.findings}
+
+    def test_on_a_line(self) -> None:
+        """Positions are not looked at there, and nothing falls over."""
+        assert palpate.check(log(states(600, sides=(1.0,)))).probed
+
+    def test_large_pictures_are_made_small(self) -> None:
+        o = np.zeros((4, 90, 200, 3), np.uint8)
+        triples = Transitions(observation=o, action=np.ones((4, 2)), next_observation=o)
+        assert doctor._small(triples, np.arange(4)).o.shape == (4, 3, 12, 28)
+
+
+def test_what_rests_on_something_missing_is_not_judged() -> None:
+    seen = {
+        "residual": 0.9,
+        "reach_of_long_moves": 0.1,
+        "probe_steps": 1.0,
+        "stray_share": 0.9,
+        "scene_spread": 0.0,
+        "moving_share": 0.0,
+        "separation": -1.0,
+        "held_rows": 900.0,
+    }
+    assert [finding.name for finding in judge(seen)] == ["not-displacements"]
+    good = seen | {"residual": 0.1, "reach_of_long_moves": 1.0, "stray_share": 0.0}
+    assert [finding.name for finding in judge(good)] == ["no-lasting-scene"]
+    assert [finding.name for finding in judge(good | {"scene_spread": 2.0})] == ["no-contacts"]
+    assert judge(good | {"scene_spread": 2.0, "moving_share": 0.3, "separation": 0.9}) == []

@@ -1,0 +1,45 @@
+"""The guide to one's own arrays: its Python runs, shortened, its command lines are understood, its findings exist."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tyro
+
+import palpate
+from palpate import cli
+
+GUIDE = (Path(__file__).parent.parent / "docs" / "own-data.md").read_text(encoding="utf-8")
+CODE = Path(palpate.__file__).parent
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
+
+
+def test_the_python_runs(tmp_path: Path) -> None:
+    short = "\n".join(blocks("python")).replace("steps=200", "steps=3").replace("2_000", "400")
+    short = short.replace("palpate.check(data)", "palpate.check(data, probe=False)")
+    assert short.count("steps=3)") == 1
+    done = subprocess.run([sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "nothing forbids training" in done.stdout
+    assert "980 triples" in done.stdout
+    assert "encoder mlp: observations are 4 numbers" in done.stderr
+    assert (tmp_path / "runs" / "own" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("command", [line for block in blocks("sh") for line in block.splitlines()])
+def test_the_command_line_is_understood(command: str) -> None:
+    tyro.cli(cli.Verb, args=shlex.split(command)[1:])
+
+
+def test_the_findings_are_those_there_are() -> None:
+    told = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", GUIDE.split("| finding |")[1].split("What cannot be seen")[0]))
+    code = "".join((CODE / name).read_text(encoding="utf-8") for name in ("data/check.py", "doctor.py"))
+    found = set(re.findall(r'(?:add|judge|Finding)\(\s*"([a-z-]+)",', code))
+    assert len(found) > 12
+    assert told == found
