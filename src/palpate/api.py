@@ -124,7 +124,7 @@ def fit(
     torch.manual_seed(config.seed)
     data = _opened(data, method, device)
     triples = data.transitions if isinstance(data, Labelled) else data
-    given = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
+    given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
