@@ -169,8 +169,10 @@ class TestUse:
         assert checkup.measured["probe_steps"] == 10
         assert not {"no-two-classes", "unexplained-contacts"} & {finding.name for finding in checkup.findings}
 
-    def test_on_a_line(self) -> None:
+    def test_on_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Positions are not looked at there, and nothing falls over."""
+        monkeypatch.setattr(doctor, "STEPS", (20, 20))
+        monkeypatch.setattr(doctor, "MORE_STEPS", (20, 20))
         assert palpate.check(log(states(600, sides=(1.0,)))).probed
 
     def test_large_pictures_are_made_small(self) -> None:
