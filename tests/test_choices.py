@@ -64,7 +64,7 @@ def test_steps_follow_the_triples(shape: tuple[int, ...], triples: int | None, s
 
 
 def test_what_is_given_is_taken() -> None:
-    given = {"encoder": "resnet18", "shrink": 3, "batch_size": 7, "steps": 11, "body": "axes"}
+    given = {"encoder": "resnet18", "shrink": 3, "batch_size": 7, "steps": 11, "jitter": 0.5, "body": "axes"}
     assert chosen(given, shape=(3, 256, 256)) == given
 
 
