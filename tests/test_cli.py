@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from palpate import cli
+from palpate.cli.pairs import switches
 from palpate.data.parts import Stopped
 from palpate.data.workers import WorkerError
 from palpate.experiments import bench
@@ -219,13 +220,21 @@ class TestMistakes:
         assert "--force" in refused(outcome, "exists")
 
     def test_both_or_neither_source(self, run: Run, log: Path, tmp_path: Path) -> None:
-        for source in ([], ["--data", log, "--env", "palpate/Sprites-v0"]):
-            refused(run("train", *source, "--out", tmp_path / "x"), "either --data FILE or --env ID")
+        out = ["--out", tmp_path / "x"]
+        assert "not both" not in refused(run("train", *out), "either --data FILE or --env ID")
+        refused(run("train", "--data", log, "--env", "palpate/Sprites-v0", *out), "--env ID, not both")
+
+    def test_what_would_be_ignored(self, run: Run, log: Path, tmp_path: Path) -> None:
+        refused(
+            run("train", "--data", log, "--size", 50, "--out", tmp_path / "x"), "size is 50, but the triples of --data"
+        )
+        shares = ["--natural", "--contact-share", 0.5]
+        refused(run("collect", "palpate/Sprites-v0", *shares, "--out", tmp_path / "x.h5"), "but --natural takes")
 
     @pytest.mark.parametrize(
         ("switch", "says"),
         [
-            ("speed=3", "allowed are name=value with a name of external, stay_weight"),
+            ("speed=3", "allowed are name=value with a name of external, outline"),
             ("split_on", "split_on is ''"),
             ("stay_weight=much", "switch stay_weight is 'much'; allowed is a float"),
             ("split_window=2.5", "switch split_window is '2.5'; allowed is a int"),
@@ -240,7 +249,7 @@ class TestMistakes:
     def test_every_field_is_a_switch(self) -> None:
         pairs = ("stay_weight=3", "contrast_dim=4", "split_on=d", "contrast_gradient=true")
         expected = {"stay_weight": 3.0, "contrast_dim": 4, "split_on": "d", "contrast_gradient": True}
-        assert cli._switches(pairs) == expected
+        assert switches(pairs) == expected
 
     def test_bad_numbers(self, run: Run, log: Path, tmp_path: Path) -> None:
         out = ["--out", tmp_path / "x"]

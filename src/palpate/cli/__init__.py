@@ -1,0 +1,86 @@
+"""The command line: argv, print, exit, and nothing else. A verb is a file; whatever is heavy is imported inside it."""
+
+import os
+import shlex
+import sys
+from typing import Annotated, Any
+
+import tyro
+
+from palpate import __version__
+from palpate.cli.bench import Bench
+from palpate.cli.check import Check
+from palpate.cli.collect import Collect
+from palpate.cli.control import Control
+from palpate.cli.demo import Demo
+from palpate.cli.evaluate import Evaluate
+from palpate.cli.export import Export
+from palpate.cli.reproduce import Reproduce
+from palpate.cli.train import Train
+
+Verb = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Check, tyro.conf.subcommand("check")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Control, tyro.conf.subcommand("control")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+)
+
+DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, from what it saw and how it moved."
+
+
+def main() -> None:
+    """Exit 0: done. 2: the user's mistake, in one line. 3: `check` found what forbids training. 130: stopped by Ctrl-C.
+    1: our bug, with its traceback."""
+    arguments = sys.argv[1:] or ["--help"]
+    if arguments == ["--version"]:
+        print(f"palpate {__version__}")
+        return
+    verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
+    try:
+        verb()
+    except KeyboardInterrupt:
+        print("palpate: stopped", file=sys.stderr)
+        sys.exit(130)
+    except (ValueError, OSError) as error:
+        if os.environ.get("PALPATE_TRACEBACK"):
+            raise
+        print(f"palpate: {_one_line(error)}", file=sys.stderr)
+        sys.exit(2)
+    except Exception as error:
+        _explain(error, arguments)
+
+
+def _explain(error: Exception, arguments: list[str]) -> None:
+    """Ends that are neither done nor a bug; whatever else it is goes on as it came."""
+    from palpate.data.parts import Stopped
+    from palpate.data.workers import WorkerError
+    from palpate.experiments.crew import Halted
+    from palpate.training import Interrupted, NonFiniteLoss
+
+    if isinstance(error, Halted):
+        again = shlex.join(["palpate", *(a for a in arguments if a != "--force")])
+        print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
+        sys.exit(130)
+    if isinstance(error, WorkerError):
+        print(f"{error.trace}palpate: {_one_line(error)}", file=sys.stderr)
+        sys.exit(1)
+    resume = [] if arguments[0] == "control" else ["--resume"]  # it goes on by itself
+    if isinstance(error, Interrupted | Stopped):
+        again = shlex.join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), *resume])
+        print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
+        sys.exit(130)
+    # An extra that is not installed; any other module that is missing is our bug.
+    extra = isinstance(error, ModuleNotFoundError) and "pip install 'palpate[" in str(error)
+    if extra or isinstance(error, NonFiniteLoss) or type(error).__module__.startswith("gymnasium.error"):
+        print(f"palpate: {error}", file=sys.stderr)
+        sys.exit(2)
+    raise error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join("; ".join([str(error), *getattr(error, "__notes__", ())]).split())

@@ -1,0 +1,5 @@
+"""python -m palpate.cli"""
+
+from palpate.cli import main
+
+main()

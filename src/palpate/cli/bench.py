@@ -1,0 +1,24 @@
+"""palpate bench."""
+
+from dataclasses import dataclass
+
+from palpate.config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Speed of every hot path on this machine, as a table."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto: a GPU if there is one."""
+    compile: bool = False
+    """With torch.compile."""
+
+    def __call__(self) -> None:
+        from palpate.experiments.bench import bench
+        from palpate.training import training_device
+
+        device = training_device(TrainingConfig(device=self.device))  # type: ignore[arg-type]
+        print(f"{'path':<60} {'ms':>10} {'per second':>12}")
+        for speed in bench(device, self.compile):
+            print(f"{speed.path:<60} {speed.each * 1e3:>10.2f} {speed.rate:>12,.0f} {speed.items}", flush=True)

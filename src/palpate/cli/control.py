@@ -1,0 +1,55 @@
+"""palpate control."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tyro.conf import OmitArgPrefixes
+
+from palpate.control.settings import ControlConfig, Representations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """Learn to kick the ball into the goal by PPO, from positions, pixels or true states; see docs/control.md.
+
+    A run leaves one small JSON in OUT and a folder with its curve, its policy and a film. Those that are there are
+    skipped, and one that was stopped goes on: Ctrl-C keeps everything, and the same command continues. At the end all
+    runs in OUT are compared. Needs the extra palpate[rl]. Try it, about five minutes on two CPU cores:
+
+      palpate control --representation truth --steps 60000 --out results/try
+    """
+
+    representation: Representations | None = None
+    """What the policy sees. interaction: ours; paper: the paper's objective; truth: the true states, the limit; pixels:
+    learned end to end. Left out: nothing is run, and what is in OUT is compared."""
+    model: str | None = None
+    """Folder of the trained model, for interaction, paper, vae and transporter; {seed} in it stands for the seed."""
+    seeds: int = 1
+    """Seeds FIRST_SEED to FIRST_SEED + SEEDS - 1."""
+    first_seed: int = 0
+    out: Path = Path("results/control")
+    """Folder of the results."""
+    force: bool = False
+    """Make runs again that are there."""
+    settings: OmitArgPrefixes[ControlConfig] = field(default_factory=ControlConfig)
+
+    def __call__(self) -> None:
+        from palpate.experiments.contest import write_contest
+        from palpate.experiments.control import control
+
+        if self.seeds < 1 or self.first_seed < 0:
+            raise ValueError(
+                f"seeds is {self.seeds} from {self.first_seed} on; allowed is 1 or more, from 0 or more on"
+            )
+        if self.representation is None:
+            table, written = write_contest(self.out)
+        else:
+            seeds = range(self.first_seed, self.first_seed + self.seeds)
+            report = control(self.representation, seeds, self.settings, self.out, model=self.model, force=self.force)
+            table, written = report.table, report.written
+            print(f"{len(report.finished)} runs made, {len(report.skipped)} were there")
+            films = [self.out / name / "film.gif" for name in report.finished]
+            written += [path for path in films if path.exists()]
+        print(f"\n{table}")
+        for path in written:
+            print(f"Wrote    {path}")

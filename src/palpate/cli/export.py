@@ -1,0 +1,45 @@
+"""palpate export."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a trained model to one file that runs without palpate; see docs/deploy.md.
+
+    Raw observations go in, in batches of any size; agent, object, covariance and orientation come out, in the action's
+    unit. The file is compared with the model first, and not written where they disagree.
+    """
+
+    run: Positional[Path]
+    """Folder of a run or of a saved model."""
+    format: Literal["onnx", "torch"] = "onnx"
+    """onnx for onnxruntime and its kin; torch for torch.export.load."""
+    out: Path | None = None
+    """The file; RUN/model.onnx or RUN/model.pt2 when left out."""
+    data: Path | None = None
+    """HDF5 file of triples whose first observations are compared too, beside random ones."""
+    force: bool = False
+    """Overwrite the file."""
+
+    def __call__(self) -> None:
+        import time
+
+        from palpate.data.transitions import Transitions
+        from palpate.deploy import SUFFIX, export
+        from palpate.representation import load
+
+        start, model, observation = time.monotonic(), load(self.run), None
+        if self.data is not None:
+            with Transitions.open(self.data) as triples:
+                observation = triples.rows(slice(0, min(len(triples), 64))).o
+        out = self.out or self.run / f"model{SUFFIX[self.format]}"
+        made = export(model, out, format=self.format, observation=observation, overwrite=self.force)
+        print(f"{made.path}: {made.bytes / 1e6:.1f} MB, {time.monotonic() - start:.1f} s")
+        shapes = {"observation": made.metadata["input"]} | made.metadata["outputs"]
+        print("\n".join(f"  {name:<12} {said['dtype']:<8} {said['shape']}" for name, said in shapes.items()))
+        print(f"It differs from the model by at most {made.difference:.1g} of an action, over {made.rows} observations")
