@@ -80,6 +80,8 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--known", type=int, default=20, help="places of the agent that are known, for the frame")
     arguments = parser.parse_args()
+    if min(arguments.episodes, arguments.known) < 1:
+        parser.error(f"episodes is {arguments.episodes} and known {arguments.known}; allowed is 1 or more")
     if arguments.truth:
         env: Any = gymnasium.make("palpate/SoccerGoal-v0", observation="state")
         see, reach = (lambda o: (o[:2], o[2:])), env.unwrapped.world.config.reach

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from palpate import cli
+from palpate import __version__, cli
 from palpate.cli.pairs import switches
 from palpate.data.parts import Stopped
 from palpate.data.workers import WorkerError
@@ -223,6 +223,14 @@ class TestMistakes:
         out = ["--out", tmp_path / "x"]
         assert "not both" not in refused(run("train", *out), "either --data FILE or --env ID")
         refused(run("train", "--data", log, "--env", "palpate/Sprites-v0", *out), "--env ID, not both")
+
+    def test_a_reader_who_has_seen_enough(self) -> None:
+        shell = f"{shlex.join(COMMAND)} reproduce --help | head -1"
+        done = subprocess.run(shell, shell=True, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+        assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+    def test_the_version(self, run: Run) -> None:
+        assert run("--version") == (0, f"palpate {__version__}\n", "")
 
     def test_what_would_be_ignored(self, run: Run, log: Path, tmp_path: Path) -> None:
         refused(

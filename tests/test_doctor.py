@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from palpate import doctor
 from palpate.data.transitions import Transitions
 from palpate.doctor import judge
 from palpate.geometry import Segment, segment_distance2
+from palpate.training import Interrupted
 
 COUNT = 2500
 
@@ -167,7 +169,32 @@ class TestUse:
         monkeypatch.setattr(doctor, "SECONDS", 0.05)
         checkup = palpate.check(log(states(COUNT)))
         assert checkup.measured["probe_steps"] == 10
-        assert not {"no-two-classes", "unexplained-contacts"} & {finding.name for finding in checkup.findings}
+        assert (checkup.findings, checkup.probed) == ([], False)
+
+    def test_a_probe_cut_short_is_not_sure_of_the_object(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Late(doctor.Trial):
+            def train(self, *, first: bool) -> bool:
+                done = super().train(first=first)
+                self.steps = doctor.STEPS[self.picture] - 10
+                return done
+
+        monkeypatch.setattr(doctor, "Trial", Late)
+        assert findings(log(states(COUNT, 0.0))) == {"no-contacts": "warns"}
+
+    def test_ctrl_c_leaves_nothing_to_go_on_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def stop(*_: Any, **__: Any) -> None:
+            raise Interrupted("stopped after step 3 of 9")
+
+        monkeypatch.setattr(doctor, "train", stop)
+        with pytest.raises(KeyboardInterrupt):
+            palpate.check(log(states(COUNT)))
+
+    def test_labels_are_none_of_its_business(self) -> None:
+        triples = log(states(COUNT))
+        with pytest.raises(
+            ValueError, match=r"data is Labelled\(.*; allowed are Transitions \(of labelled ones .trans"
+        ):
+            palpate.check(palpate.Labelled(triples, palpate.Truth(triples.action, triples.action)))  # type: ignore[arg-type]
 
     def test_on_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Positions are not looked at there, and nothing falls over."""
@@ -197,3 +224,26 @@ def test_what_rests_on_something_missing_is_not_judged() -> None:
     assert [finding.name for finding in judge(good)] == ["no-lasting-scene"]
     assert [finding.name for finding in judge(good | {"scene_spread": 2.0})] == ["no-contacts"]
     assert judge(good | {"scene_spread": 2.0, "moving_share": 0.3, "separation": 0.9}) == []
+
+
+def test_an_object_that_is_only_nudged_does_move() -> None:
+    """By less than unrelated scenes differ; but when it does follows from where the agent passes."""
+    seen = {
+        "residual": 0.03,
+        "reach_of_long_moves": 1.0,
+        "probe_steps": 1600.0,
+        "stray_share": 0.0,
+        "scene_spread": 2.0,
+        "moving_share": 0.0,
+        "touched_share": 0.3,
+        "separation": 0.7,
+        "explained": 0.9,
+        "held_rows": 1200.0,
+    }
+    assert judge(seen) == []
+    assert [finding.name for finding in judge(seen | {"separation": 0.2})] == ["no-two-classes"]
+    assert [finding.name for finding in judge(seen | {"touched_share": 0.01})] == ["few-contacts"]
+    assert [finding.name for finding in judge(seen | {"explained": 0.55})] == ["no-contacts"]
+    early = seen | {"separation": 0.2, "explained": 0.6}
+    assert doctor._open(early)
+    assert not doctor._open(early | {"explained": 0.55})

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import palpate
 from palpate.experiments.balls import balls
-from palpate.quality import Quality, _closure, _rms, border, judge
+from palpate.geometry import Segment
+from palpate.quality import Quality, _along_axes, _closure, _rms, border, judge
 from palpate.quality import Reading as Read
 
 GOOD: dict[str, Any] = {
@@ -42,6 +44,14 @@ class TestBorder:
         error = spread * torch.randn(len(true), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         assert border((true + error).abs(), true < 0.4).spread == pytest.approx(spread, rel=0.25)
 
+    @pytest.mark.parametrize("seed", range(8))
+    def test_paths_through_the_centre(self, seed: int) -> None:
+        """As on a line: many distances are 0, and so may be the best border."""
+        generator = torch.Generator().manual_seed(seed)
+        distance = torch.rand(30, dtype=torch.float64, generator=generator)
+        distance[torch.rand(30, generator=generator) < 0.6] = 0
+        assert np.isfinite(border(distance, torch.rand(30, generator=generator) < 0.5)).all()
+
     def test_chance(self) -> None:
         coin = torch.rand(20_000, generator=torch.Generator().manual_seed(1)) < 0.3
         assert border(self.paths(), coin).accuracy == pytest.approx(0.5, abs=0.03)
@@ -74,6 +84,20 @@ class TestClosure:
         episode = torch.tensor([0] * 14 + [1] * 2 + [2] * 14)
         assert _closure(reading(agent, action), episode) == pytest.approx(0, abs=1e-12)
         assert _closure(reading(agent, action), torch.arange(30)) is None
+
+
+class TestAlongAxes:
+    def test_by_hand(self) -> None:
+        """Semi-axes 4 and 1, path across the long one at 6 from the centre: as a disc of radius 2 at 3."""
+        covariance = torch.diag(torch.tensor([16.0, 1.0]))[None]
+        path = Segment(torch.tensor([[6.0, -1.0]]), torch.tensor([[0.0, 2.0]]))
+        assert _along_axes(torch.zeros(1, 2), path, covariance).item() == pytest.approx(3)
+
+    def test_a_body_that_is_next_to_flat(self) -> None:
+        """As a Gaussian's may become: rounded, its covariance is singular."""
+        root = torch.tensor([[[1000.0, 0.0], [1000.0, 1e-3]]])
+        path = Segment(torch.ones(1, 2), torch.ones(1, 2))
+        assert _along_axes(torch.zeros(1, 2), path, root @ root.mT).isfinite().all()
 
 
 class TestFindings:

@@ -308,6 +308,12 @@ class TestCheckpoint:
         assert back["best"] == {}
         assert [file.name for file in path.parent.iterdir()] == [path.name]
 
+    def test_who_may_read_the_folder_may_read_the_file(self, tmp_path: Path) -> None:
+        folder = tmp_path / "shared"
+        folder.mkdir(mode=0o750)
+        write_state(folder / "state.safetensors", {"model": {"w": torch.ones(2)}}, {})
+        assert (folder / "state.safetensors").stat().st_mode & 0o777 == 0o640
+
     def test_a_failed_write_leaves_the_old_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "state.safetensors"
         write_state(path, {"model": {"w": torch.ones(2)}}, {"step": 1})

@@ -244,6 +244,8 @@ def _feed(data: Transitions | Labelled | Sprites, method: Method, config: Traini
         min(HELD_OUT_SHARE, HELD_OUT_MOST / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples)
     )
     held_out, kept = triples.split(share, seed=config.seed)
+    if len(held_out) > HELD_OUT_MOST:  # a long episode: all of it would cost more at each evaluation than it tells
+        held_out = held_out.subset(slice(0, HELD_OUT_MOST))
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, config.batch_size, device, config.seed, least_contacts=config.least_contacts)
     return Feed(kept_source, sample, triples.action, held_rows, repr(triples), held_out.episode)
@@ -269,7 +271,8 @@ def _evaluation(
             blocks = zip(*(x.split(256) for x in held_out), strict=True)
             values = [(len(block[0]), model.held_out(Batch(*block))) for block in blocks if len(block[0]) > 1]
             # A split that finds one class makes everything easy to explain; such weights are not to be chosen.
-            if not isinstance(model, Interaction) or model.split.separation() >= SEPARABLE:
+            separable = not isinstance(model, Interaction) or model.split.separation() >= SEPARABLE
+            if values and separable:
                 readings["held_out"] = sum(n * value for n, value in values) / sum(n for n, _ in values)
         if test is not None:
             readings |= evaluate(Representation(model, facts, device), test).as_dict()

@@ -21,6 +21,7 @@ def write_state(path: Path, groups: dict[str, dict[str, Tensor]], facts: dict[st
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save_file(tensors, temporary, metadata={"facts": json.dumps(facts), "groups": json.dumps(list(groups))})
+        os.chmod(temporary, path.parent.stat().st_mode & 0o666)  # it comes readable for its owner alone
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from palpate.objectives.split import SEPARABLE
 
 BLOCK = 256  # rows encoded at a time
 RADII = 64  # candidates for the body's radius
+FLATTEST = 1e-8  # least square of a semi-axis, of the longest one's
 WINDOW = 10  # steps over which displacements are summed up
 UNSTEADY = 0.25  # of the actions' root mean square: more is no good frame, or no rest
 INCONSISTENT = 0.8  # of the contacts and of the misses that geometry is to explain, on average
@@ -49,14 +50,25 @@ def read(model: Interaction, batch: Batch) -> Reading:
         before, after, scene = model.encode(o), model.encode(o_next), model.distance(o, o_next)
         path = Segment(before.agent, a)
         if before.orientation is not None and before.covariance is not None:
-            root = torch.linalg.inv(torch.linalg.cholesky(before.covariance))
-            size = torch.linalg.det(before.covariance) ** (0.5 / a.shape[1])
-            distance = size * segment_mahalanobis2(before.object, path, root).sqrt()
+            distance = _along_axes(before.object, path, before.covariance)
         else:
             distance = segment_distance2(before.object, path).sqrt()
         columns = (before.agent, after.agent, before.object, after.object, scene, model.split(scene), distance, a)
         parts.append([x.cpu() if x.dtype == torch.bool else x.cpu().double() for x in columns])
     return Reading(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _along_axes(centre: Tensor, path: Segment, covariance: Tensor) -> Tensor:
+    """Distance `[b]` to the path in the space where the ellipsoid is a ball of the same volume.
+
+    By eigenvalues: one that is next to flat, as of a run that went wrong, has no Cholesky root in float32.
+    """
+    values, axes = torch.linalg.eigh(covariance.double())
+    lengths = torch.maximum(values, FLATTEST * values[..., -1:]).sqrt()  # [b, n] semi-axes
+    size = lengths.log().mean(-1).exp()
+    root = axes.mT / lengths[..., None]
+    path = Segment(path.start.double(), path.move.double())
+    return size * segment_mahalanobis2(centre.double(), path, root).sqrt()
 
 
 @final
@@ -87,7 +99,7 @@ class Quality:
 
 
 def assess(model: Interaction, batch: Batch, episode: Tensor | None = None) -> Quality:
-    """Judge a model by triples that it was not trained on; `episode` [b] numbers those that follow each other."""
+    """Judge a model by triples that it was not trained on; `episode` [b] says which one each is from."""
     reading = read(model, batch)
     unit = float(model.inputs.unit)
     separation, touched = model.split.separation(), reading.touched
@@ -106,7 +118,7 @@ def assess(model: Interaction, batch: Batch, episode: Tensor | None = None) -> Q
         contact_share=float(touched.double().mean()),
         equivariance=equivariance,
         stay=stay,
-        closure=None if episode is None else _closure(reading, episode),
+        closure=None if episode is None else _closure(reading, _unbroken(batch, episode)),
         consistency=None if edge is None else edge.accuracy,
         misplaced=None if edge is None else edge.spread,
         error=error,
@@ -186,15 +198,26 @@ def border(distance: Tensor, touched: Tensor) -> Border:
     best = loss.argmin()
     radius = radii[best, 0]
     right = (distance < radius) == touched
-    near = (distance - radius).abs() < radius / 2
-    density = (weight * near).mean() / radius
+    # On a line many paths lead through the centre, and a border there has no width to count in.
+    width = torch.maximum(radius, distance.max() / RADII).clamp(min=1e-30)
+    near = (distance - radius).abs() < width / 2
+    density = (weight * near).mean() / width
     return Border(
         float(radius), float((weight * right).mean()), float((2 * loss[best] / density.clamp(min=1e-9)).sqrt())
     )
 
 
+def _unbroken(batch: Batch, episode: Tensor) -> Tensor:
+    """Numbers `[b]` the stretches in which each row begins where the one before ends; of an episode some rows may be
+    elsewhere."""
+    device, broken = batch.o.device, torch.ones(len(episode), dtype=torch.bool)
+    same = (batch.o_next[:-1] == batch.o[1:]).flatten(1).all(1) & (episode[:-1] == episode[1:]).to(device)
+    broken[1:] = ~same.cpu()
+    return broken.cumsum(0)
+
+
 def _closure(reading: Reading, episode: Tensor) -> float | None:
-    """Residual of the displacement over `WINDOW` steps of one episode."""
+    """Residual of the displacement over `WINDOW` steps that follow each other; `episode` [b] numbers such rows."""
     total = torch.cat((torch.zeros_like(reading.action[:1]), reading.action.cumsum(0)))
     whole = (episode[WINDOW - 1 :] == episode[: len(episode) - WINDOW + 1]).nonzero()[:, 0]
     if not len(whole):

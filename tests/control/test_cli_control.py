@@ -13,7 +13,8 @@ import torch
 from palpate import cli
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.experiments import control as room
-from palpate.models.store import build
+from palpate.experiments.runs import alone
+from palpate.models.store import build, load_model
 from palpate.representation import Representation
 from palpate.training import Interrupted
 
@@ -101,9 +102,53 @@ def test_seeds_skipping_and_force(run: Run, tmp_path: Path) -> None:
     assert code == 0
     assert "| truth | 3 | 80 |" in out
     refused(run(*where, "--gamma", 0.5), "truth-0.json was made with gamma 0.95, not 0.5", "--force")
-    code, out, _ = run(*where, "--gamma", 0.5, "--force")
-    assert "1 runs made" in out
+    refused(run(*where, "--gamma", 0.5, "--force"), "runs of truth have gamma 0.5 and 0.95; keep those of one kind")
+    assert (tmp_path / "truth-0.json").read_text() == first
+    code, out, _ = run(*where, "--gamma", 0.5, "--force", "--seeds", 3)
+    assert "3 runs made" in out
     assert json.loads((tmp_path / "truth-0.json").read_text())["settings"]["gamma"] == 0.5
+
+
+def test_what_cannot_be_compared_is_refused_before_it_is_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ["--representation", "truth", "--out", tmp_path, "--workers", 0, *SHORT]
+    assert run(*where)[0] == 0
+    monkeypatch.setattr(room._ppo(), "train", lambda *_: pytest.fail("it was run"))
+    refused(run(*where, "--first-seed", 1, "--steps", 160), "runs of truth have 80 and 160 steps")
+    refused(run(*where, "--representation", "pixels", "--max-step", 0.5), "runs have max_step 0.3 and 0.5")
+    (tmp_path / "truth-1.json").write_text("{}")
+    refused(run(*where, "--first-seed", 1), "truth-1.json is not the JSON of a run")
+
+
+def test_a_mistake_with_force_deletes_nothing(run: Run, tmp_path: Path) -> None:
+    ours, other = save_model(tmp_path / "ours"), save_model(tmp_path / "vae", "vae")
+    kept = tmp_path / "out" / "interaction-0.json"
+    kept.parent.mkdir()
+    kept.write_text("{}")
+    refused(run("--representation", "interaction", "--model", other, "--out", kept.parent, "--force"), "'vae'")
+    assert kept.exists()
+    refused(run("--representation", "interaction", "--model", ours, "--out", kept.parent), "not the JSON of a run")
+
+
+def test_another_trained_model_is_another_setting(run: Run, tmp_path: Path) -> None:
+    model, out = save_model(tmp_path / "model"), tmp_path / "out"
+    where = ["--representation", "interaction", "--model", model, "--out", out, "--workers", 0, *SHORT]
+    assert run(*where)[0] == 0
+    assert "0 runs made, 1 were there" in run(*where)[1]
+    again = Representation(load_model(model)[0], {"origin": [1.0, 0.0]})
+    again.save(model)
+    refused(run(*where), "interaction-0.json was made with weights")
+    (out / "interaction-0.json").unlink()
+    refused(run(*where), "interaction-0 was made with weights")
+
+
+def test_one_process_at_a_run(run: Run, tmp_path: Path) -> None:
+    with alone(tmp_path / "truth-0"):
+        refused(
+            run("--representation", "truth", "--out", tmp_path, *SHORT), "another process is at truth-0; wait for it"
+        )
+        refused(run("--representation", "truth", "--out", tmp_path, "--force", *SHORT), "another process is at truth-0")
 
 
 def test_ctrl_c_prints_how_to_go_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,6 +160,40 @@ class TestTrain:
             assert one[group].keys() == two[group].keys()
             assert all(torch.equal(one[group][name], two[group][name]) for name in one[group])
 
+    def test_killed_it_loses_the_work_since_the_last_saving_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever ends a process without a word, like an error here, comes between two evaluations."""
+        config = replace(TINY, steps=320, evaluate_every=320)
+        straight = train("truth", config, 3, None, tmp_path / "straight")
+        advance, began = Run.advance, list[int]()
+
+        def fail_at(rollout: int) -> None:
+            def advancing(run: Run) -> dict[str, float]:
+                began.append(run.rollout)
+                if run.rollout == rollout:
+                    raise SystemError("killed")
+                return advance(run)
+
+            monkeypatch.setattr(Run, "advance", advancing)
+
+        for at, pause in ((0, 1e9), (2, 0.0)):
+            monkeypatch.setattr(room, "SAVE_SECONDS", pause)
+            fail_at(at)
+            with pytest.raises(SystemError):
+                train("truth", config, 3, None, tmp_path / "resumed")
+        begin = Run.begin
+        monkeypatch.setattr(Run, "begin", lambda run: pytest.fail("what was measured at first is kept"))
+        fail_at(9)
+        resumed = train("truth", config, 3, None, tmp_path / "resumed")
+        monkeypatch.setattr(Run, "begin", begin)
+        assert began == [0, 0, 1, 2, 2, 3]
+        assert {name: resumed[name] for name in ("curve", "final", "returns", "random")} == {
+            name: straight[name] for name in ("curve", "final", "returns", "random")
+        }
+        rows = [row for row in read_log(tmp_path / "resumed" / "metrics.jsonl") if "collect_seconds" in row]
+        assert [row["step"] for row in rows] == [80, 160, 240, 320]  # no second is counted twice, none is missing
+
     def test_seeds_differ_and_repeat(self) -> None:
         def weights(seed: int) -> torch.Tensor:
             run = Run("truth", TINY, seed, None)
@@ -173,15 +207,32 @@ class TestTrain:
 
     def test_other_settings_are_refused(self, tmp_path: Path) -> None:
         room._claim(tmp_path, room.settings_of("truth", TINY, 0, None))
-        with pytest.raises(ValueError, match="is a run with seed 0, not 1; choose another folder with --out"):
+        with pytest.raises(ValueError, match="was made with seed 0, not 1; choose another folder with --out"):
             train("truth", TINY, 1, None, tmp_path)
+
+    def test_a_mistake_does_not_claim_the_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="max_step is 5"):
+            train("truth", replace(TINY, max_step=5.0), 0, None, tmp_path)
+        assert not (tmp_path / "run.json").exists()
+
+    @pytest.mark.parametrize("representation", ["truth", "pixels"])
+    def test_a_gpu_that_is_not_there(
+        self, representation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(ValueError, match="device is 'cuda', but torch sees no GPU here"):
+            Run(representation, replace(TINY, device="cuda"), 0, None)
 
     def test_a_loss_that_is_not_finite_stops_the_run(self, tmp_path: Path) -> None:
         run = Run("truth", TINY, 0, None)
         with torch.no_grad():
             run.ppo.policy.value_net.bias.fill_(float("nan"))
-        with pytest.raises((NonFiniteLoss, ValueError)):
+        with pytest.raises(NonFiniteLoss, match="no longer finite in rollout 1; lower the learning rate"):
             run.advance()
+        run.close()
+        run = Run("truth", replace(TINY, learning_rate=1e30), 0, None)
+        with pytest.raises(NonFiniteLoss):
+            [run.advance() for _ in range(3)]
         run.close()
 
     def test_from_pixels(self, tmp_path: Path) -> None:

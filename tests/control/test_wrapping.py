@@ -70,6 +70,19 @@ def test_one_environment(method: str, objective: str, width: int, low: float, hi
     assert env.step(action)[0] == pytest.approx(np.concatenate((encoding.agent[0], encoding.object[0])), abs=1e-6)
 
 
+def test_keypoints_stay_in_their_space() -> None:
+    """A picture of 21 pixels has maps of 6 cells of 4: the middle of the last one lies outside."""
+    torch.manual_seed(0)
+    config = ModelConfig(method="transporter", encoder="small", observation_shape=(3, 21, 21), n=2)
+    model = Representation(build(config), {})
+    with torch.no_grad():
+        model.model.head.weight.mul_(1e4)  # type: ignore[union-attr,operator]
+    read = Reader(model, device="cpu")
+    seen = read(np.random.default_rng(0).integers(0, 255, (64, 21, 21, 3), np.uint8))
+    assert {float(seen.min()), float(seen.max())} == {0.0, 1.0}
+    assert all(read.space.contains(row) for row in seen)
+
+
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
 def test_it_passes_gymnasiums_checker() -> None:
     check_env(palpate.wrap(Dots(), representation("transporter"), device="cpu"), skip_render_check=True)
@@ -191,4 +204,6 @@ def test_wrong_environments() -> None:
 
 def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="device is 'cuda', but torch sees no GPU here"):
+        palpate.wrap(Dots(), representation(), device="cuda")
     assert Reader(representation())._device.type == "cpu"

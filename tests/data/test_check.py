@@ -95,9 +95,20 @@ class TestFaults:
         rows = np.append(np.arange(kept), np.arange(COUNT - kept) % kept)
         assert names(good().subset(rows)) == {"duplicates": severity}
 
+    def test_copies_of_enough_others_only_warn(self) -> None:
+        """As on a grid, where there are no more states."""
+        assert names(good().subset(np.arange(3 * COUNT) % COUNT)) == {"duplicates": "warns"}
+
     def test_a_direction_never_taken(self) -> None:
         flat = good().action.numpy() @ np.array([[0.6, 0.8], [0.6, 0.8]])  # all along one line, not along an axis
         assert names(changed(good(), action=flat)) == {"flat": "forbids"}
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_a_plane_in_space(self, seed: int) -> None:
+        """Rounding puts the smallest eigenvalue on either side of 0."""
+        rng = np.random.default_rng(seed)
+        plane = rng.normal(size=(COUNT, 2)) @ rng.normal(size=(2, 3))
+        assert names(changed(good(), action=plane)) == {"flat": "forbids"}
 
     def test_clipped_actions(self) -> None:
         assert names(changed(good(), action=good().action.clamp(-0.2, 0.2))) == {"clipped-actions": "warns"}

@@ -279,11 +279,19 @@ class TestEnvironment:
 
     @pytest.mark.parametrize("space", [Discrete(4), Box(-1, 1, (2, 2)), Dict(x=Box(-1, 1, (2,)))])
     def test_action_spaces(self, space: gymnasium.Space[Any], tmp_path: Path) -> None:
-        env = Walk()
+        class Deaf(Walk):
+            def step(self, action: Any) -> Any:
+                return super().step(np.full(2, 0.1, np.float32))
+
+        env = Deaf(truth=False)
         env.action_space = space
-        with pytest.raises(ValueError, match=r"the action space is .*, so an action is no displacement; say where the"):
+        with pytest.raises(
+            ValueError, match=r"the action space is .*, so actions are no displacements.*; say where the"
+        ):
             collect(env, 3, out=tmp_path / "log.h5")
         assert not os.listdir(tmp_path)
+        env.truth = True  # it reports its displacements now, and any action will do
+        assert len(collect(env, 3)) == 3
 
     def test_observation_spaces(self) -> None:
         env = Walk()

@@ -47,6 +47,10 @@ def test_the_last_episode_may_go_on() -> None:
     np.testing.assert_array_equal(episodes(episode_end=ENDS[:-1]).rows(slice(None)).o, SEEN[FIRST])
 
 
+def test_none_has_ended() -> None:
+    np.testing.assert_array_equal(episodes(episode_end=[]).rows(slice(None)).o, SEEN[:-1])
+
+
 def test_observations_are_shared_not_copied() -> None:
     triples = episodes()
     assert np.shares_memory(triples._observation, SEEN)
@@ -58,6 +62,7 @@ def test_observations_are_shared_not_copied() -> None:
     [
         ({"action": A[:5]}, "there are 5 actions for 13 observations in 4 episodes; give 9, .* or 13"),
         ({"episode_end": [3, 13]}, "episode_end names row 13; there are observations 0 to 12"),
+        ({"episode_end": [-1, 3]}, "episode_end names row -1; there are observations 0 to 12"),
         ({"episode_end": np.zeros(4, bool)}, "episode_end is a mask of shape .4,. for 13 observations"),
         ({"episode_end": [[1, 2]]}, "episode_end is int64 of shape"),
         ({"episode_end": np.ones(13, bool)}, "13 episodes end after one observation each"),
@@ -101,6 +106,13 @@ class TestSplit:
         assert torch.equal(one, two)
         assert one.tolist() != other.tolist()
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_a_long_episode_is_not_held_out_where_short_ones_do(self, seed: int) -> None:
+        o = np.zeros((120, 2), np.float32)
+        ends = [99, 109, 119]  # 99 triples, 9 and 9
+        triples = Transitions.from_episodes(observation=o, action=np.ones((120, 2)), episode_end=ends)
+        assert len(triples.split(0.1, seed=seed)[0]) == 9
+
     def test_one_episode_alone_is_split_by_rows(self) -> None:
         first, second = long(count=1, each=101).split(0.3)
         assert (len(first), len(second)) == (30, 70)
@@ -127,6 +139,24 @@ class TestSplit:
         assert len(seen[0]) == 20
         assert len(set(seen[0].tolist())) == 2
         assert model.facts["quality"]["closure"] is not None
+
+    @pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")
+    def test_rows_of_one_episode_do_not_follow_each_other(self) -> None:
+        """They are held out here and there, so nothing adds up over them."""
+        model = palpate.fit(long(count=1, each=301), steps=1, device="cpu", progress=False)
+        assert model.facts["quality"]["triples"] == 30
+        assert model.facts["quality"]["closure"] is None
+
+    def test_one_row_held_out_is_too_little_to_choose_by(self) -> None:
+        o = np.random.default_rng(0).random((40, 4)).astype(np.float32)
+        triples = Transitions.from_episodes(observation=o, action=o[:, :2], episode_end=[1])  # 1 triple, and 37
+        model = palpate.fit(triples, method="vae", steps=1, device="cpu", progress=False)
+        assert model.encode(o).agent.shape == (40, 2)
+
+    @pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")
+    def test_of_a_long_episode_a_part_is_looked_at(self) -> None:
+        model = palpate.fit(long(count=2, each=1301), steps=1, device="cpu", progress=False)
+        assert model.facts["quality"]["triples"] == 1000
 
 
 class TestFiles:

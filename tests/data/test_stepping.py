@@ -75,7 +75,10 @@ class TestAgentPosition:
             collect(Cart(), 40, out=tmp_path / "log.h5", **CART | {"agent_position": reader})
         assert not os.listdir(tmp_path)
 
-    @pytest.mark.parametrize("reader", ["pos", "info:", "info", "render", "info:pos[]", "info:pos[a]", "env:pos", 7])
+    @pytest.mark.parametrize(
+        "reader",
+        ["pos", "info:", "info", "render", "info:pos[]", "info:pos[a]", "info:pos[0-2]", "info:pos[-:]", "env:pos", 7],
+    )
     def test_what_is_not_understood(self, reader: Any) -> None:
         with pytest.raises(ValueError, match=r"agent_position is .*; allowed are 'info:KEY', 'observation:KEY'"):
             collect(Cart(), 3, **CART | {"agent_position": reader})
@@ -85,7 +88,7 @@ class TestAgentPosition:
             collect(Cart(), 3, observation="observation:pos")
 
     def test_nor_are_choices(self) -> None:
-        with pytest.raises(ValueError, match=r"action space is Discrete\(2\), so an action is no displacement; say"):
+        with pytest.raises(ValueError, match=r"action space is Discrete\(2\), so actions are no displacements.*; say"):
             collect(Grid(), 3)
 
 
@@ -360,6 +363,11 @@ class TestSettings:
             "aggregate": 4, "watch": "info:a, len", "truth": "agent=info:a, object=min", "hold": "0, 1"
         }  # fmt: skip
         assert Stepping().attributes() == {}
+
+    def test_numbers_of_numpy_are_noted_too(self, tmp_path: Path) -> None:
+        options: dict[str, Any] = {**CART, "seed": np.int64(3), "tolerance": np.float32(0.1)}
+        with collect(Cart(), 5, out=tmp_path / "log.h5", **options) as stored:
+            assert stored.attributes["seed"] == 3
 
     def test_unknown_options_of_an_instance(self) -> None:
         with pytest.raises(ValueError, match=r"options \['agregate'\] are for ids; .* agent_position, observation"):

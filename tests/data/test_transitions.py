@@ -140,6 +140,10 @@ class TestInput:
             ({"action": [[1.0], [1.0, 2.0]]}, "action is not an array: .*same shape"),
             ({"observation": np.ones(40)}, r"observation has shape \(40,\); allowed are vectors"),
             (
+                {"observation": np.ones((40, 1, 64)), "next_observation": np.ones((40, 1, 64))},
+                r"pictures of 1 x 64 pixels; a row of numbers, such as a laser scan, is a vector: give \[N, f\]",
+            ),
+            (
                 {"next_observation": np.ones((40, 5, 6, 4), np.uint8)},
                 r"next_observation is uint8 of shape \(40, 5, 6, 4",
             ),

@@ -108,6 +108,38 @@ def test_runs_of_two_lengths_are_not_mixed() -> None:
         contest([ROWS[0], row("truth", 7, [-6.0, -1.0])])
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "says"),
+    [
+        ("truth", {"gamma": 0.5}, "runs of truth have gamma 0.9 and 0.5; keep those of one kind in a folder"),
+        ("vae", {"max_step": 0.9}, "runs have max_step 0.3 and 0.9; keep each game in a folder of its own"),
+        ("vae", {"episodes": 3}, "runs have episodes 64 and 3"),
+    ],
+)
+def test_runs_of_two_kinds_are_not_mixed(name: str, settings: dict[str, Any], says: str) -> None:
+    """Another representation may have other settings, but not another game."""
+    usual = {"episodes": 64, "gamma": 0.9, "max_step": 0.3, "model": {"n": 2}, "weights": "a"}
+    own = {"gamma": 0.7, "model": {"n": 3}, "weights": "b"}
+    rows = [
+        row("truth", 0, [-6.0, -1.0]) | {"settings": usual},
+        row("vae", 0, [-6.0, -2.0]) | {"settings": usual | own},
+    ]
+    assert len(contest(rows)) == 2
+    with pytest.raises(ValueError, match=says):
+        contest([*rows, row(name, 7, [-6.0, -1.0]) | {"settings": rows[name == "vae"]["settings"] | settings}])
+
+
+@pytest.mark.parametrize("end", [-6.0, -6.2])
+def test_truth_that_is_no_better_than_chance_gives_no_scores(end: float, tmp_path: Path) -> None:
+    """The scale from one to the other would be none, or upside down."""
+    rows = [row("truth", 0, [-6.2, end]), row("pixels", 0, [-6.2, -6.1])]
+    assert all(each.score is each.area is each.steps_to_score is None for each in contest(rows))
+    assert "no better than the random policy, so there are no scores" in markdown(rows, contest(rows))
+    for each in rows:
+        (tmp_path / f"{each['representation']}-0.json").write_text(json.dumps(each))
+    write_contest(tmp_path)
+
+
 def test_what_is_written(tmp_path: Path) -> None:
     for each in ROWS:
         (tmp_path / f"{each['representation']}-{each['seed']}.json").write_text(json.dumps(each))

@@ -171,7 +171,7 @@ class TestRuns:
 
     def test_two_processes_do_not_make_one_run(self, place: Place) -> None:
         (case,) = vanilla("supervised")
-        with runs._alone(place.run(case)), pytest.raises(Busy, match="another process is at vanilla-supervised-0"):
+        with runs.alone(place.run(case)), pytest.raises(Busy, match="another process is at vanilla-supervised-0"):
             perform(case, place)
         perform(case, place)
         assert place.result(case).exists()

@@ -40,12 +40,14 @@ def main() -> None:
     if arguments == ["--version"]:
         print(f"palpate {__version__}")
         return
-    verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
     try:
+        verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
         verb()
     except KeyboardInterrupt:
         print("palpate: stopped", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # whoever reads our output has seen enough; nothing may be flushed to it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         if os.environ.get("PALPATE_TRACEBACK"):
             raise

@@ -6,6 +6,7 @@ bit on the CPU; nothing of the environments has to be kept.
 Legend: b environments, e episodes.
 """
 
+import hashlib
 import json
 import math
 import time
@@ -27,6 +28,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from palpate.checkpoint import read_state, write_state
+from palpate.config import TrainingConfig
 from palpate.control.film import film
 from palpate.control.game import game_options, make_game
 from palpate.control.settings import NOT_A_SETTING, ControlConfig
@@ -37,10 +39,11 @@ from palpate.data.workers import available_cores
 from palpate.encoders import SmallCNN
 from palpate.representation import Representation
 from palpate.runlog import RunLog, read_log
-from palpate.training import Interrupted, NonFiniteLoss, interrupt_between_steps
+from palpate.training import Interrupted, NonFiniteLoss, interrupt_between_steps, training_device
 
 HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
 RANDOM_SEED = 0  # of the policy that all are compared with
+SAVE_SECONDS = 30.0  # at most so much work is lost with a process that is killed, and a rollout
 LOSSES = {"train/value_loss": "value_loss", "train/approx_kl": "kl", "train/std": "spread"}
 
 Act = Callable[[Any], np.ndarray]
@@ -125,10 +128,10 @@ class Run:
     def __init__(self, representation: str, config: ControlConfig, seed: int, model: Representation | None) -> None:
         self.representation, self.config, self.seed, self.model = representation, config, seed, model
         self.options = game_options(representation, config, model)
+        device = training_device(TrainingConfig(device=config.device))
         workers = available_cores() if config.workers is None else config.workers
         self.envs = Envs(partial(make_game, self.options), config.envs, workers)
         try:
-            gpu = representation == "pixels" and config.device != "cpu" and torch.cuda.is_available()
             env = self.envs if model is None else wrap(self.envs, model, device=config.device)
             self.ppo = PPO(
                 ActorCriticPolicy,
@@ -142,7 +145,8 @@ class Run:
                 clip_range=config.clip_range,
                 ent_coef=config.entropy,
                 policy_kwargs=policy_arguments(representation, config),
-                device="cuda" if gpu else "cpu",  # what has a few thousand weights is faster without a GPU
+                # What has a few thousand weights is faster without a GPU.
+                device=device if representation == "pixels" else "cpu",
                 seed=seed,
             )
         except BaseException:
@@ -185,14 +189,23 @@ class Run:
         rate = self.config.learning_rate * (1 - self.rollout / self.config.rollouts)
         self.ppo.lr_schedule = lambda _: rate
         clock = Clock()
-        self.ppo.learn(self.config.rollout_steps, clock, log_interval=10**9, reset_num_timesteps=False)
+        try:
+            self.ppo.learn(self.config.rollout_steps, clock, log_interval=10**9, reset_num_timesteps=False)
+        except ValueError as error:  # torch takes no Gaussian around nan, and says so at length
+            self._demand_finite(error)
+            raise
+        self._demand_finite()
         self.rollout += 1
         values = self.ppo.logger.name_to_value
-        if not math.isfinite(values["train/loss"]):
-            raise NonFiniteLoss(f"PPO's loss is not finite in rollout {self.rollout}; lower the learning rate")
         readings = {ours: float(values[theirs]) for theirs, ours in LOSSES.items()}
         self.ppo.logger.dump()
         return readings | clock.seconds()
+
+    def _demand_finite(self, error: Exception | None = None) -> None:
+        if not all(bool(parameter.isfinite().all()) for parameter in self.parameters):
+            raise NonFiniteLoss(
+                f"the policy is no longer finite in rollout {self.rollout + 1}; lower the learning rate"
+            ) from error
 
     def evaluate(self) -> Played:
         """The policy without its noise, on the held-out starts."""
@@ -237,9 +250,10 @@ class Run:
 
 @final
 class Clock(BaseCallback):
-    """When a rollout was complete, and the update began."""
+    """When a rollout began, its first episodes included, and when it was complete and the update began."""
 
-    def _on_training_start(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.began = time.monotonic()
 
     def _on_rollout_end(self) -> None:
@@ -265,9 +279,10 @@ def train(
     The folder holds `run.json`, `metrics.jsonl`, `checkpoint/` and at the end `policy.safetensors` and `film.gif`.
     """
     settings = settings_of(representation, config, seed, model)
-    _claim(folder, settings)
+    _demand_unclaimed(folder, settings)
     run = Run(representation, config, seed, model)
     try:
+        _claim(folder, settings)  # not before all settings have been found good
         resumed = run.restore(folder)
         log = RunLog(folder, run.step if resumed else -1, tensorboard=config.tensorboard)
         try:
@@ -308,16 +323,22 @@ def _loop(run: Run, folder: Path, log: RunLog, watch: Watch | None, *, fresh: bo
         if fresh:
             run.begin()
             note(run.evaluate().summary())
+            run.save(folder)
+        saved = time.monotonic()
         while run.rollout < config.rollouts and not interrupted():
             before, readings = run.step, run.advance()
             spent = {name: value + readings[name] for name, value in spent.items()}
             last = run.rollout == config.rollouts
-            if last or run.step // config.evaluate_every > before // config.evaluate_every:
+            measured = last or run.step // config.evaluate_every > before // config.evaluate_every
+            if measured:
                 note(readings | spent | run.evaluate().summary())
-                spent = dict.fromkeys(spent, 0.0)
-                run.save(folder)
             elif watch:
                 watch(run.step, readings)
+            if measured or time.monotonic() - saved > SAVE_SECONDS:
+                if not measured:
+                    log.write(run.step, spent)
+                run.save(folder)  # rows of the log first: those after the checkpoint are forgotten
+                spent, saved = dict.fromkeys(spent, 0.0), time.monotonic()
         if run.rollout < config.rollouts:
             log.write(run.step, spent)
             run.save(folder)
@@ -328,23 +349,40 @@ def settings_of(representation: str, config: ControlConfig, seed: int, model: Re
     """All that the numbers depend on, ready for JSON."""
     chosen = {name: value for name, value in asdict(config).items() if name not in NOT_A_SETTING}
     seen = None if model is None else json.loads(json.dumps(asdict(model.config)))
-    return {"representation": representation, "seed": seed, **chosen, "model": seen}
+    weights = None if model is None else fingerprint(model)
+    return {"representation": representation, "seed": seed, **chosen, "model": seen, "weights": weights}
 
 
-def _claim(folder: Path, settings: dict[str, Any]) -> None:
+def fingerprint(model: Representation) -> str:
+    """Of the weights and the frame, that one trained model is not taken for another of its kind."""
+    digest = hashlib.sha256(json.dumps(model.facts.get("origin")).encode())
+    for name, value in sorted(model.model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def demand_same(where: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """That what is there was made with these settings; one that an older version did not write down passes."""
+    for name, value in wanted.items():
+        if name in found and found[name] != value:
+            raise ValueError(
+                f"{where} was made with {name} {found[name]!r}, not {value!r}; choose another folder with --out, or "
+                "begin anew with --force"
+            )
+
+
+def _demand_unclaimed(folder: Path, settings: dict[str, Any]) -> None:
     """The folder is new, or its run has these settings."""
     path = folder / "run.json"
     if path.exists():
-        found = json.loads(path.read_text(encoding="utf-8"))
-        for name, value in settings.items():
-            if found.get(name) != value:
-                raise ValueError(
-                    f"{folder} is a run with {name} {found.get(name)!r}, not {value!r}; choose another folder with "
-                    "--out, or begin anew with --force"
-                )
-        return
+        demand_same(folder, json.loads(path.read_text(encoding="utf-8")), settings)
+
+
+def _claim(folder: Path, settings: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(path, (json.dumps(settings, indent=1) + "\n").encode())
+    if not (folder / "run.json").exists():
+        write_whole(folder / "run.json", (json.dumps(settings, indent=1) + "\n").encode())
 
 
 def _filmed(run: Run) -> gymnasium.Env[np.ndarray, np.ndarray]:

@@ -51,6 +51,8 @@ class Reader:
     def __init__(self, model: Representation, *, covariance: bool = False, device: str = "auto") -> None:
         where = "cuda" if device == "auto" and torch.cuda.is_available() else device
         where = "cpu" if where == "auto" else where
+        if torch.device(where).type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device is {where!r}, but torch sees no GPU here; take 'cpu' or 'auto'")
         self.model = model.to(where)
         self._device, self._covariance = torch.device(where), covariance
         self._origin = torch.tensor(model.facts.get("origin") or [0.0] * model.config.n, device=where)
@@ -64,8 +66,8 @@ class Reader:
         n, latent = config.n, config.baseline.latent_dim
         width = n + (n if model.model.places_object else latent) + (n * n if covariance else 0)
         # Networks can say any number; keypoints are points of the picture's unit square.
-        low, high = (0.0, 1.0) if config.method == "transporter" else (-np.inf, np.inf)
-        self.space = gymnasium.spaces.Box(low, high, (width,), np.float32)
+        self._low, self._high = (0.0, 1.0) if config.method == "transporter" else (-np.inf, np.inf)
+        self.space = gymnasium.spaces.Box(self._low, self._high, (width,), np.float32)
 
     def demand(self, space: gymnasium.Space[Any]) -> None:
         """That observations of this space can be read."""
@@ -87,7 +89,8 @@ class Reader:
         if self._covariance:
             assert encoding.covariance is not None
             parts.append(encoding.covariance.flatten(1))
-        return torch.cat(parts, -1).float()
+        # The cells of a keypoint's map may reach past a picture that is no multiple of them.
+        return torch.cat(parts, -1).float().clamp(self._low, self._high)
 
     def _captured(self, o: Tensor) -> np.ndarray:
         """By a graph of as many rows, of which there are few: batches are filled up to a power of two."""

@@ -33,6 +33,8 @@ class Shifted:
 def last_rows(episode_end: Any, count: int) -> np.ndarray:
     """Where episodes end: a mask over all `count` observations, or the row numbers of the last ones; `[e]` rising."""
     ends = np.asarray(episode_end)
+    if ends.shape == (0,):
+        ends = ends.astype(np.int64)  # none has ended: all is one episode
     if ends.dtype == bool or (ends.shape == (count,) and ends.dtype.kind in "iuf" and np.isin(ends, (0, 1)).all()):
         if ends.shape != (count,):
             raise ValueError(
@@ -45,8 +47,9 @@ def last_rows(episode_end: Any, count: int) -> np.ndarray:
             f"episode_end is {ends.dtype} of shape {ends.shape}; give a mask over the observations, or the row numbers "
             "of the last one of each episode"
         )
-    if len(ends) and (ends.min() < 0 or ends.max() >= count):
-        raise ValueError(f"episode_end names row {ends.max()}; there are observations 0 to {count - 1}")
+    outside = (ends < 0) | (ends >= count)
+    if outside.any():
+        raise ValueError(f"episode_end names row {ends[outside][0]}; there are observations 0 to {count - 1}")
     # What follows the last end is an episode that is still going on.
     return np.unique(np.append(ends, count - 1)).astype(np.int64)
 
@@ -77,9 +80,12 @@ def split_episodes(episode: np.ndarray, fraction: float, seed: int) -> tuple[np.
     numbers, inverse = np.unique(episode, return_inverse=True)
     sizes = np.bincount(inverse)
     order = np.random.default_rng(seed).permutation(len(numbers))
-    reached = np.cumsum(sizes[order])
-    # As near to the fraction as whole episodes come; at least one on either side.
-    count = int(np.abs(reached - fraction * len(episode)).argmin()) + 1
-    first = np.zeros(len(numbers), bool)
-    first[order[: min(count, len(numbers) - 1)]] = True
+    first, missing = np.zeros(len(numbers), bool), fraction * len(episode)
+    for number in order[:-1]:  # at least one on either side
+        # One that leads past the fraction is left out if that is nearer: a long one would take most of the rows.
+        if abs(missing - sizes[number]) < missing:
+            first[number] = True
+            missing -= sizes[number]
+    if not first.any():
+        first[order[sizes[order].argmin()]] = True
     return np.flatnonzero(first[inverse]), np.flatnonzero(~first[inverse])

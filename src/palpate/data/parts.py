@@ -68,7 +68,7 @@ class Parts:
         if not (self.folder / NOTE).exists():
             self.folder.mkdir(exist_ok=True)
             note = {"settings": self._settings(), "overwrite": self._overwrite}
-            write_whole(self.folder / NOTE, json.dumps(note, indent=1).encode())
+            write_whole(self.folder / NOTE, json.dumps(note, indent=1, default=lambda x: x.item()).encode())
         write_whole(self._path(packed.span), packed.image)
         self._stops[packed.span.start] = packed.span.stop
 

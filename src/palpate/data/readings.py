@@ -19,7 +19,7 @@ class Moment(NamedTuple):
 
 Reader: TypeAlias = str | Callable[[Moment], Any]
 
-FORM = re.compile(r"(info|observation)(?::([^\[\]]+))?(?:\[(-?\d*)(:)?(-?\d*)\])?")
+FORM = re.compile(r"(info|observation)(?::([^\[\]]+))?(?:\[(-?\d+|)(?:(:)(-?\d+|))?\])?")
 FORMS = "'info:KEY', 'observation:KEY' or 'observation', with [2] or [0:2] for a part of it"
 
 

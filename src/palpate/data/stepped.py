@@ -25,6 +25,10 @@ NO_TRUTH = (
     "this environment does not report true states, or not always; needed are agent and object in the info of reset and "
     "step (and, where they are known, angle there and contact in that of step), or truth= that says where to read them"
 )
+SAY_WHERE = (
+    "say where the agent is, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap the environment so "
+    'that it reports info["displacement"]'
+)
 FEW = 16  # triples in which an agent may well stand still
 
 
@@ -88,8 +92,10 @@ class Stepped:
         if count >= FEW and not np.any(a):
             raise ValueError(
                 f"the agent did not move in any of {count} triples, so their actions say nothing; "
-                + self._how_to_say_where(
-                    "is agent_position what the actions move, and does one step suffice to move it?"
+                + (
+                    SAY_WHERE
+                    if self._how.agent_position is None
+                    else "is agent_position what the actions move, and does one step suffice to move it?"
                 )
             )
         columns = {name: x.numpy() for name, x in zip(FIELDS, made.rows(slice(None)), strict=True)}
@@ -246,22 +252,10 @@ class Stepped:
                 f"the observation space is {observation}; say which part is seen, such as "
                 "observation='observation:KEY' (--observation observation:KEY), or observation='render'"
             )
-        if how.agent_position is None and (not isinstance(action, Box) or len(action.shape) != 1):
-            raise ValueError(
-                f"the action space is {action}, so an action is no displacement; {self._how_to_say_where()}"
-            )
         if how.settle and how.hold is None and not _goes_both_ways(action):
             raise ValueError(
                 f"the action space is {action}, where 0 is none that holds the agent; say with hold= (--hold) what does"
             )
-
-    def _how_to_say_where(self, otherwise: str = "") -> str:
-        if self._how.agent_position is not None and otherwise:
-            return otherwise
-        return (
-            "say where the agent is, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap the "
-            "environment so that its actions are displacements"
-        )
 
 
 @final
@@ -293,10 +287,9 @@ class _Tally:
 def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:
     """The action itself, should it be one that leads there and back."""
     space = now.env.action_space
-    if not _goes_both_ways(space):
+    if not _goes_both_ways(space) or len(space.shape or ()) != 1:
         raise ValueError(
-            f"the action space is {space}, so actions are no displacements, which go there and back; say where the "
-            "agent is, such as agent_position='info:KEY' (--agent-position info:KEY)"
+            f"the action space is {space}, so actions are no displacements, which go there and back; {SAY_WHERE}"
         )
     return action
 

@@ -63,6 +63,11 @@ class Transitions:
         self._source = "memory" if isinstance(o, np.ndarray) else o.file.filename
         self.attributes = dict(attributes or {})
         self.observation_shape: tuple[int, ...] = self._canonical(np.empty((0, *o.shape[1:]))).shape[1:]
+        if len(self.observation_shape) == 3 and 1 in self.observation_shape[1:]:
+            raise ValueError(
+                f"observation has shape {o.shape}, pictures of {self.observation_shape[1]} x "
+                f"{self.observation_shape[2]} pixels; a row of numbers, such as a laser scan, is a vector: give [N, f]"
+            )
         _check_finite("action", self._action)
         if self._dtype == np.float32:
             _check_finite("observation", o)

@@ -5,8 +5,9 @@ on the same starts, and R_truth the interquartile mean over the seeds of `truth`
 Legend: s seeds, e evaluations, r resamples.
 """
 
+import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ Array = NDArray[np.float64]
 Row = Mapping[str, Any]
 Interval = tuple[float, float]
 
+# What returns depend on beside the policy: one game and one way to measure for all that are compared.
+GAME = ("max_step", "end_on_goal", "ball", "episodes")
+# What seeds of one representation may differ in; how long they are is seen by their curves.
+OWN = ("representation", "seed", "model", "weights", "steps", "evaluate_every")
 REACHED = 0.9  # normalised score at which the game counts as learned
 DPI = 110
 COLOURS = {
@@ -54,7 +59,7 @@ class Contestant:
     final: float  # return after the last step, interquartile mean
     final_interval: Interval | None
     goals: float  # share of episodes with a goal after the last step, mean
-    score: float | None  # normalised; None as long as there is no `truth`
+    score: float | None  # normalised; None as long as there is no `truth` that is better than chance
     score_interval: Interval | None
     area: float | None  # mean normalised score over the steps that all representations were given
     area_interval: Interval | None
@@ -77,7 +82,9 @@ def write_contest(folder: Path) -> tuple[str, list[Path]]:
     write_whole(files[0], text.encode())
     table = json.dumps({"contestants": [asdict(each) for each in found]}, indent=1, allow_nan=False)
     write_whole(files[1], (table + "\n").encode())
-    curves(rows).savefig(files[2], dpi=DPI)
+    picture = io.BytesIO()
+    curves(rows).savefig(picture, format="png", dpi=DPI)
+    write_whole(files[2], picture.getvalue())
     return text, files
 
 
@@ -91,8 +98,9 @@ def contest(rows: Sequence[Row]) -> list[Contestant]:
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Runs by representation; all of a representation have one length."""
+    """Runs by representation; all play one game, and those of one representation have one length and settings."""
     groups: dict[str, list[Row]] = {}
+    _demand_one(rows, GAME, "runs", "keep each game in a folder of its own")
     for name in REPRESENTATIONS:
         group = sorted((row for row in rows if row["representation"] == name), key=lambda row: row["seed"])
         lengths = {row["curve"][-1][0] for row in group}
@@ -101,18 +109,28 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
                 f"runs of {name} have {' and '.join(map(str, sorted(lengths)))} steps; keep those of one length in a "
                 "folder"
             )
+        names = dict.fromkeys(setting for row in group for setting in row["settings"] if setting not in OWN)
+        _demand_one(group, names, f"runs of {name}", "keep those of one kind in a folder")
         if group:
             groups[name] = group
     return groups
 
 
+def _demand_one(rows: Sequence[Row], names: Iterable[str], who: str, advice: str) -> None:
+    """That all rows have the same value of each of these settings, as far as they know it."""
+    for name in names:
+        values = dict.fromkeys(repr(row["settings"][name]) for row in rows if name in row["settings"])
+        if len(values) > 1:
+            raise ValueError(f"{who} have {name} {' and '.join(values)}; {advice}")
+
+
 def normaliser(groups: Mapping[str, Sequence[Row]]) -> Callable[[Array], Array] | None:
-    """Returns to scores; None as long as there is no `truth`."""
+    """Returns to scores; None as long as there is no `truth` that is better than chance."""
     if "truth" not in groups:
         return None
     bottom = float(np.mean([row["random"]["return"] for group in groups.values() for row in group]))
     top = float(interquartile_mean(np.array([row["final"]["return"] for row in groups["truth"]])))
-    return lambda returns: (returns - bottom) / (top - bottom)
+    return (lambda returns: (returns - bottom) / (top - bottom)) if top > bottom else None
 
 
 def curve(group: Sequence[Row]) -> tuple[Array, Array]:
@@ -235,6 +253,8 @@ def markdown(rows: Sequence[Row], found: Sequence[Contestant]) -> str:
     ]
     if not any(each.representation == "truth" for each in found):
         said.append("There are no runs from true states yet, so there are no scores.")
+    elif all(each.score is None for each in found):
+        said.append("True states ended no better than the random policy, so there are no scores.")
     made = {name: ", ".join(dict.fromkeys(str(row[name]) for row in rows)) for name in ("hardware", "torch", "commit")}
     said.append(f"{made['hardware']}; torch {made['torch']}; commit {made['commit']}.")
     return "\n".join([*lines, "", *(f"- {sentence}" for sentence in said)]) + "\n"

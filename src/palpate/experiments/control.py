@@ -3,7 +3,8 @@
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ import torch
 import palpate
 from palpate.control.settings import LEARNED, ControlConfig
 from palpate.data.disk import write_whole
-from palpate.experiments.contest import write_contest
-from palpate.experiments.results import FORMAT
-from palpate.experiments.runs import commit, hardware
+from palpate.experiments.contest import grouped, write_contest
+from palpate.experiments.results import FORMAT, read_results
+from palpate.experiments.runs import Busy, alone, commit, hardware
 from palpate.progress import bar
 from palpate.representation import Representation, load
 
@@ -56,32 +57,67 @@ def control(
 
     `model` is the folder of a trained representation; `{seed}` in it stands for the seed. A run whose JSON is there is
     skipped, one that was interrupted goes on; `palpate.training.Interrupted` is raised by Ctrl-C, and all is kept.
+    What cannot be run or compared is refused before anything is run, or deleted with `force`.
     """
     if not seeds:
         raise ValueError("there are no seeds to run; give at least one")
     folders = [_model_folder(representation, model, seed) for seed in seeds]
+    names = [f"{representation}-{seed}" for seed in seeds]
+    _demand_fit(representation, seeds, config, out, folders, force)
+    if force:
+        for name in names:
+            with _only_one(out / name):
+                (out / f"{name}.json").unlink(missing_ok=True)
+                shutil.rmtree(out / name, ignore_errors=True)
     finished: list[str] = []
     skipped: list[str] = []
-    for seed, folder in zip(seeds, folders, strict=True):
-        name = f"{representation}-{seed}"
-        if force:
-            (out / f"{name}.json").unlink(missing_ok=True)
-            shutil.rmtree(out / name, ignore_errors=True)
-        made = _perform(representation, seed, config, out, folder, show)
+    for name, seed, folder in zip(names, seeds, folders, strict=True):
+        with _only_one(out / name):
+            made = _perform(representation, seed, config, out, folder, show)
         (finished if made else skipped).append(name)
     table, written = write_contest(out)
     return Report(finished, skipped, table, written)
 
 
+def _demand_fit(
+    representation: str, seeds: Sequence[int], config: ControlConfig, out: Path, folders: list[Path | None], force: bool
+) -> None:
+    """That these runs can be made, and compared with what is in `out`; none there is quietly taken for another one."""
+    ppo = _ppo()
+    there = {
+        (row["representation"], row["seed"]): row for row in read_results(out) if row.get("experiment") == "control"
+    }
+    for seed, folder in zip(seeds, folders, strict=True):
+        model = None if folder is None else _model(representation, folder)
+        settings = ppo.settings_of(representation, config, seed, model)
+        path, key = out / f"{representation}-{seed}.json", (representation, seed)
+        if path.exists() and not force:
+            if key not in there:
+                raise ValueError(f"{path} is not the JSON of a run; delete it, or choose another folder with --out")
+            ppo.demand_same(path, there[key]["settings"], settings)
+        length = config.rollouts * config.rollout_steps
+        there[key] = {"representation": representation, "seed": seed, "settings": settings, "curve": [[length]]}
+    grouped(list(there.values()))
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """One process at a time at a run: two would write into each other's curve."""
+    try:
+        with alone(folder):
+            yield
+    except Busy as error:
+        raise ValueError(f"{error}; wait for it, or take other seeds with --first-seed") from None
+
+
 def _perform(representation: str, seed: int, config: ControlConfig, out: Path, folder: Path | None, show: bool) -> bool:
-    """Whether a run was made; one that is there with other settings is not quietly taken for it."""
+    """Whether a run was made."""
     ppo = _ppo()
     name = f"{representation}-{seed}"
     path = out / f"{name}.json"
-    model = None if folder is None else _model(representation, folder)
     if path.exists():
-        _demand_same(path, ppo.settings_of(representation, config, seed, model))
         return False
+    model = None if folder is None else _model(representation, folder)
     total, began = config.rollouts * config.rollout_steps, time.monotonic()
     first: tuple[int, float] | None = None
     shown = ""
@@ -112,21 +148,6 @@ def _perform(representation: str, seed: int, config: ControlConfig, out: Path, f
     }
     write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
     return True
-
-
-def _demand_same(path: Path, wanted: dict[str, Any]) -> None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))["settings"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is not the JSON of a run ({error}); delete it, or choose another folder with --out"
-        ) from error
-    for name, value in wanted.items():
-        if name in found and found[name] != value:
-            raise ValueError(
-                f"{path} was made with {name} {found[name]!r}, not {value!r}; choose another folder with --out, or "
-                "begin anew with --force"
-            )
 
 
 def _model_folder(representation: str, model: str | None, seed: int) -> Path | None:

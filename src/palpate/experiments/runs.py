@@ -69,7 +69,7 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
     A loss that is not finite is a result too, and a bad one. What else goes wrong is raised.
     """
     folder, path = place.run(case), place.result(case)
-    with _alone(folder):
+    with alone(folder):
         if path.exists():  # another process was faster
             return
         row, arrays = _measured(case, place, folder, watch)
@@ -163,7 +163,7 @@ class Clock:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """One process at a time in the folder of a run, also on another machine with the same disk."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.with_name(f"{folder.name}.lock")
@@ -175,10 +175,14 @@ def _alone(folder: Path) -> Iterator[None]:
     with open(lock, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"another process is at {folder.name}") from None
+            # A file that someone removed in between locks nobody out.
+            mine = lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat())
+        except (BlockingIOError, FileNotFoundError):
+            mine = False
+        if not mine:
+            raise Busy(f"another process is at {folder.name}")
         yield
-    lock.unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
 
 
 def _reached(folder: Path) -> int:
