@@ -323,7 +323,7 @@ class TestEvaluate:
         assert all({"l_test", "contact_auroc"} <= set(row) for row in rows)
         assert palpate.evaluate(model, labelled_vectors(40)).l_test == pytest.approx(rows[-1]["l_test"], rel=1e-5)
 
-    @pytest.mark.filterwarnings("ignore:the agent's learned displacements")
+    @pytest.mark.filterwarnings("ignore:the agent's learned displacements", "ignore:contacts do not follow")
     def test_the_weights_that_explain_what_was_held_out_are_handed_out(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

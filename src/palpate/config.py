@@ -207,7 +207,8 @@ class TrainingConfig:
     """Strength of random changes of light and noise on training pictures; nothing moves. Against overfitting: left out,
     it is 0.2 for a fixed set and 0 for a stream."""
     least_contacts: float = 0.15
-    """Contacts of a fixed set that are rarer than this share are drawn more often; 0: as they come."""
+    """Contacts that are rarer than this share are drawn more often, from a fixed set that fits into memory; 0: as they
+    come."""
     seed: int = 0
     """Of weights, batches and everything else random."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
