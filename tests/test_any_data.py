@@ -38,8 +38,6 @@ def triples(shape: tuple[int, ...], dtype: Any = np.uint8, n: int = 2, **options
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
 def test_any_observation(shape: tuple[int, ...], seen: tuple[int, ...], dtype: type) -> None:
-    if dtype is np.float64 and len(shape) > 2:
-        pytest.skip("as float32")
     data = triples(shape, dtype)
     model = palpate.fit(data, **ONE)
     assert model.config.seen_shape == seen

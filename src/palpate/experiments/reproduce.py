@@ -47,6 +47,8 @@ def choose_preset(name: str, device: str = "auto", steps: int | None = None) -> 
     preset = PRESETS[name]
     if steps is None:
         return preset
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; allowed is 1 or more")
     every = max(1, steps * preset.training.evaluate_every // preset.training.steps)
     return replace(
         preset,
