@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +36,6 @@ UNCLEAR = "touched and untouched triples do not separate"
 
 # A few steps teach nothing, which the run says; those who test that ask for it.
 pytestmark = pytest.mark.filterwarnings(f"ignore:{UNCLEAR}")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Nets this small are slower on two, and the cores may be shared."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def labelled_vectors(count: int = COUNT, n: int = 2, share: float = 0.5) -> Labelled:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from palpate.data.sources import OnDisk, Resident, Source
 from palpate.data.stream import Stream
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.sprites import Sprites, SpritesConfig
+from palpate.interrupts import interrupt_between_steps
 from palpate.models.inputs import Loss
 from palpate.models.interaction import Interaction
 from palpate.models.store import build
@@ -31,20 +32,9 @@ from palpate.training import (
     NonFiniteLoss,
     Notes,
     Run,
-    interrupt_between_steps,
     train,
     training_device,
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Nets this small are slower on two, and the cores may be shared."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
 
 Weights = dict[str, Tensor]
 BATCH = 16

@@ -6,12 +6,9 @@ rate, reads averages every few steps, and saves. True states never come here: ev
 
 import logging
 import math
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -21,6 +18,7 @@ from torch import Tensor, nn
 from palpate.checkpoint import read_state, write_state
 from palpate.config import TrainingConfig
 from palpate.data.sources import Source
+from palpate.interrupts import interrupt_between_steps
 from palpate.models.inputs import Loss, Model
 from palpate.runlog import RunLog
 
@@ -267,24 +265,3 @@ class Notes:
         self.sums.zero_()
         self.count.zero_()
         return dict(zip(self.names, means, strict=True))
-
-
-@contextmanager
-def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
-    """Turns Ctrl-C into a question asked between steps, so that no step is half done; a second Ctrl-C is immediate."""
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)

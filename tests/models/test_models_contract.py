@@ -3,7 +3,6 @@
 import copy
 import functools
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,15 +17,6 @@ from palpate.models.store import MODELS, build, load_model, save_model
 
 ROWS = 24
 PICTURE, VECTOR = (3, 20, 20), (12,)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Nets this small are slower on two, and the cores may be shared."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Case(NamedTuple):

@@ -37,9 +37,10 @@ from palpate.control.wrapping import wrap
 from palpate.data.disk import write_whole
 from palpate.data.workers import available_cores
 from palpate.encoders import SmallCNN
+from palpate.interrupts import interrupt_between_steps
 from palpate.representation import Representation
 from palpate.runlog import RunLog, read_log
-from palpate.training import Interrupted, NonFiniteLoss, interrupt_between_steps, training_device
+from palpate.training import Interrupted, NonFiniteLoss, training_device
 
 HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
 RANDOM_SEED = 0  # of the policy that all are compared with

@@ -6,12 +6,9 @@ the parent is gone, and the parent learns at once when a worker is. Nothing heav
 
 import multiprocessing
 import os
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, final
 
@@ -113,19 +110,6 @@ class Remote:
             self._process.terminate()
             self._process.join()
         self._process.close()
-
-
-@contextmanager
-def deaf_children() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C: the parent does, and ends them when it has saved."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _serve(connection: Connection, make: Make, count: int) -> None:

@@ -7,8 +7,9 @@ import gymnasium
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from palpate.control.shards import Make, Remote, Shard, deaf_children
+from palpate.control.shards import Make, Remote, Shard
 from palpate.control.wrapping import Reader
+from palpate.interrupts import deaf_children
 
 
 @final

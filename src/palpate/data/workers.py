@@ -7,11 +7,9 @@ learns at once when a worker is.
 
 import multiprocessing
 import os
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from palpate.data.blocks import AnyWorld, BlockWorld, Packed, RowWorld, Span, make, pack
+from palpate.interrupts import deaf_children
 
 AHEAD = 2  # spans a worker holds: the one it makes, and one so that it need not wait for the next
 PATIENCE = 5.0  # seconds for a worker to close its world
@@ -56,7 +55,7 @@ def packed_blocks(recipe: Recipe, spans: Sequence[Span], workers: int) -> Iterat
     todo, missing = iter(spans), len(spans)
     team: dict[Connection, BaseProcess] = {}
     try:
-        with _deaf_children():
+        with deaf_children():
             for _ in range(min(workers, missing)):
                 connection, process = _start(recipe)
                 team[connection] = process
@@ -119,20 +118,6 @@ def _dismiss(team: Mapping[Connection, BaseProcess], at_once: bool) -> None:
             process.kill()
             process.join()
         process.close()
-
-
-@contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C, from their first moment on: the parent hears it and ends them."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _work(connection: Connection, recipe: Recipe) -> None:

@@ -8,10 +8,9 @@ run is stopped between two steps and saved, so that nothing is lost when the par
 import multiprocessing
 import os
 import signal
-import threading
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from palpate.data.parts import Stopped
 from palpate.data.workers import available_cores
 from palpate.experiments.presets import Case
 from palpate.experiments.runs import Busy, Place, perform
+from palpate.interrupts import deaf_children
 from palpate.training import Interrupted
 
 PATIENCE = 60.0  # seconds for a worker to save what it is at
@@ -112,7 +112,7 @@ class Worker:
         self.process: BaseProcess = context.Process(
             target=_serve, args=(theirs, place, threads), name="palpate-run", daemon=True
         )
-        with _deaf():
+        with deaf_children():
             self.process.start()
         theirs.close()  # the worker's copy is the only one now: when it ends, we read the end of the pipe
         self.gone = False
@@ -143,19 +143,6 @@ class Worker:
             if self.process.is_alive():
                 self.process.terminate()
                 self.process.join()
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """A process started here does not hear Ctrl-C before it can handle it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _serve(connection: Connection, place: Place, threads: int) -> None:
