@@ -143,9 +143,11 @@ class Representation:
         elif o.dim() == 4 and tuple(o.shape[1:]) != shape:
             o = o.movedim(-1, 1)
         if tuple(o.shape[1:]) != shape or not len(o):
+            given = tuple(np.shape(observation))
+            single = len(given) == len(shape) and sorted(given) == sorted(shape)
             raise ValueError(
-                f"observation has shape {tuple(np.shape(observation))}; this model reads batches of {shape}, "
-                "channels first or last"
+                f"observation has shape {given}; this model reads batches of {shape}, channels first or last"
+                + (": for a single one, give observation[None]" if single else "")
             )
         return o.float() if wanted == "float32" else o
 

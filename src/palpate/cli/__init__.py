@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import warnings
 from typing import Annotated, Any
 
 import tyro
@@ -40,6 +41,7 @@ def main() -> None:
     if arguments == ["--version"]:
         print(f"palpate {__version__}")
         return
+    warnings.formatwarning = lambda message, *where: f"palpate: {message}\n"
     try:
         verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
         verb()
