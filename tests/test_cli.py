@@ -38,20 +38,8 @@ def palpate(*arguments: object) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The same without the seconds that importing torch takes: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["palpate", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+def run(command: Run) -> Run:
+    return command
 
 
 @pytest.fixture(scope="module")

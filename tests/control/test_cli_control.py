@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from palpate import cli
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.experiments import control as room
 from palpate.experiments.runs import alone
@@ -28,18 +28,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["palpate", "control", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+def run(command: Run) -> Run:
+    return partial(command, "control")
 
 
 def save_model(folder: Path, method: str = "interaction", objective: str = "contact") -> Path:

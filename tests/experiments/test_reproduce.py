@@ -11,6 +11,7 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import pytest
 import torch
 from made_up import TINY, arrays, row, write
 
-from palpate import cli
 from palpate.checkpoint import read_state
 from palpate.experiments import crew, presets, runs, sets
 from palpate.experiments.cluster import Slurm
@@ -359,21 +359,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The same without the seconds that importing torch takes."""
+def run(monkeypatch: pytest.MonkeyPatch, command: Run) -> Run:
     monkeypatch.setitem(presets.PRESETS, "small", replace(TINY, name="small"))
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["palpate", "reproduce", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return partial(command, "reproduce")
 
 
 class TestCommandLine:

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 import gymnasium
 import numpy as np
 
-from palpate.envs.shells import displacement
+from palpate.envs.shells import displacement, happened
 from palpate.envs.soccer import Scene, Soccer, SoccerConfig
 from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, GOAL_DEPTH, GOAL_MOUTH, RIGHT_GOAL
 from palpate.envs.soccer.window import Window
@@ -84,13 +84,7 @@ class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         before, most = self.scene, np.float32(self.config.max_step)
         outcome = self.world.step(before, np.clip(displacement(action), -most, most))
         self.scene = Scene(outcome.agent[None], outcome.object[None], outcome.orientation[None])
-        info = self._info() | {
-            "displacement": outcome.agent - before.agent[0],
-            "contact": outcome.contact,
-            "grazing": outcome.grazing,
-            "stopped": outcome.stopped,
-            "unsettled": not outcome.settled,
-        }
+        info = self._info() | happened(before, outcome)
         terminated = self.config.end_on_goal and info["goal"]
         return self._observation(), -math.dist(outcome.object, GOAL), terminated, False, info
 

@@ -9,6 +9,7 @@ import torch
 from palpate.envs.soccer import Scene as SoccerScene
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.soccer.config import AGENT_RANGE
+from palpate.envs.soccer.physics import Outcome
 from palpate.envs.soccer.window import Window
 from palpate.envs.sprites import Scene, Sprites, SpritesConfig, Triple
 
@@ -101,13 +102,7 @@ class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         before = self._scene
         outcome = self.world.step(before, displacement(action))
         self._scene = SoccerScene(outcome.agent[None], outcome.object[None], outcome.orientation[None])
-        info = self._info() | {
-            "displacement": outcome.agent - before.agent[0],
-            "contact": outcome.contact,
-            "grazing": outcome.grazing,
-            "stopped": outcome.stopped,
-            "unsettled": not outcome.settled,
-        }
+        info = self._info() | happened(before, outcome)
         return self._observation(), 0.0, False, False, info
 
     def render(self) -> np.ndarray | None:
@@ -131,6 +126,17 @@ class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def _info(self) -> dict[str, Any]:
         assert self._scene is not None
         return {name: value[0].copy() for name, value in self._scene._asdict().items()}
+
+
+def happened(before: SoccerScene, outcome: Outcome) -> dict[str, Any]:
+    """What `info` says of a step of soccer, beside where everything is now."""
+    return {
+        "displacement": outcome.agent - before.agent[0],
+        "contact": outcome.contact,
+        "grazing": outcome.grazing,
+        "stopped": outcome.stopped,
+        "unsettled": not outcome.settled,
+    }
 
 
 def displacement(action: np.ndarray) -> np.ndarray:
