@@ -159,6 +159,12 @@ class TestData:
         o = vectors().rows(slice(0, 4)).o
         assert torch.equal(model.encode(o).agent, feeler.encode(o).agent)
 
+    @pytest.mark.parametrize("method", ["vae", "transporter"])
+    def test_who_draws_the_picture_it_sees_wants_no_camera_that_moves(self, method: Any) -> None:
+        triples = collect("palpate/Sprites-v0", 20, size=32)
+        with pytest.raises(ValueError, match=f"sway is 0.1; allowed is 0 for the method '{method}'"):
+            palpate.fit(triples, method=method, sway=0.1, progress=False)
+
     def test_unknown_settings(self) -> None:
         with pytest.raises(TypeError, match="lerning_rate"):
             palpate.fit(vectors(), lerning_rate=1.0, **SHORT)

@@ -64,7 +64,15 @@ def test_steps_follow_the_triples(shape: tuple[int, ...], triples: int | None, s
 
 
 def test_what_is_given_is_taken() -> None:
-    given = {"encoder": "resnet18", "shrink": 3, "batch_size": 7, "steps": 11, "jitter": 0.5, "body": "axes"}
+    given = {
+        "encoder": "resnet18",
+        "shrink": 3,
+        "batch_size": 7,
+        "steps": 11,
+        "jitter": 0.5,
+        "sway": 0.1,
+        "body": "axes",
+    }
     assert chosen(given, shape=(3, 256, 256)) == given
 
 
@@ -78,3 +86,18 @@ def test_every_choice_has_a_reason(n: int) -> None:
     assert all(len(choice.reason) > 5 for choice in choices)
     assert str(choices[0]) == "encoder small: pictures, on a CPU"
     assert next(choice.reason for choice in choices if choice.name == "steps") == "as given"
+
+
+@pytest.mark.parametrize(
+    ("about", "sway"),
+    [
+        ({"device": "cuda"}, 0.04),
+        ({"device": "cuda", "method": "supervised"}, 0.04),
+        ({"device": "cuda", "method": "vae"}, 0.0),  # draws the picture it sees
+        ({"device": "cuda", "triples": None}, 0.0),
+        ({"device": "cpu"}, 0.0),
+        ({"device": "cuda", "shape": (64,)}, 0.0),
+    ],
+)
+def test_the_camera_sways_for_large_networks_on_a_fixed_set(about: dict[str, Any], sway: float) -> None:
+    assert chosen(**about)["sway"] == sway

@@ -111,9 +111,9 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, steps, batch_size, jitter. `switches` changes fields of `ObjectiveConfig`, further keywords
-    those of `TrainingConfig` (steps, seed, device...); `baseline` is for the methods "vae" and "transporter", which
-    look neither at the objective nor at the body.
+    large pictures), body, steps, batch_size, jitter, sway. `switches` changes fields of `ObjectiveConfig`, further
+    keywords those of `TrainingConfig` (steps, seed, device...); `baseline` is for the methods "vae" and "transporter",
+    which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
     triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, in whole
     episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without
@@ -126,6 +126,7 @@ def fit(
     triples = data.transitions if isinstance(data, Labelled) else data
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
+    given["sway"] = config.sway
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
         shape=triples.observation_shape,
@@ -135,7 +136,9 @@ def fit(
         method=method,
     )
     chosen = {choice.name: choice.value for choice in choices}
-    config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "jitter")})
+    config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "jitter", "sway")})
+    if config.sway and method in ("vae", "transporter"):
+        raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, which draws what it sees")
     feed = _feed(data, method, config, device)
     model_config = ModelConfig(
         method=method,
@@ -154,7 +157,7 @@ def fit(
         say("\n".join(["chosen, since not given:", *said]) if said else "")
     model = build(model_config).to(device)
     model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)), feed.actions)
-    model.inputs.jitter = config.jitter or 0.0
+    model.inputs.jitter, model.inputs.sway = config.jitter or 0.0, config.sway or 0.0
     described = {"model": asdict(model_config), "training": asdict(config), "data": {"data": feed.name}}
     folder = None if out is None else _claim(Path(out), described, resume, overwrite)
 

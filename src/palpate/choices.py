@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 # A step of small CNNs costs what their pictures cost; where a body is a few pixels of 64, averages still place it.
 SMALL_SIDE, LARGE_SIDE = 64, 128
-JITTER = 0.2
+JITTER, SWAY = 0.2, 0.04
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 
@@ -22,7 +22,7 @@ class Choice(NamedTuple):
 def choose(
     given: dict[str, Any], *, shape: tuple[int, ...], n: int, triples: int | None, device: str, method: str
 ) -> list[Choice]:
-    """Encoder, shrink, batch_size, steps, jitter and body for observations of this shape, in this order.
+    """Encoder, shrink, batch_size, steps, jitter, sway and body for observations of this shape, in this order.
 
     `given` holds what the user set, which is taken as it is. `triples` is None for a world that streams.
     """
@@ -60,6 +60,12 @@ def choose(
         add("jitter", JITTER, "in other light each time, pictures that come again are not learned by heart")
     else:
         add("jitter", 0.0, "fresh triples at every step" if triples is None else "no pictures")
+    if not picture or triples is None:
+        add("sway", 0.0, "no pictures" if not picture else "fresh triples at every step")
+    elif makes_pictures or chosen["encoder"].value != "resnet18":
+        add("sway", 0.0, "pictures are drawn as they are" if makes_pictures else "small networks only learn it slower")
+    else:
+        add("sway", SWAY, "pictures that come again, from a camera that has moved a little")
     if n == 2:
         add("body", "round", "the report says where the contacts ask for axes")
     else:

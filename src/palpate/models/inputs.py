@@ -81,7 +81,7 @@ class Inputs(nn.Module):
         self.register_buffer("mean", torch.zeros(per_channel))
         self.register_buffer("spread", torch.ones(per_channel))
         self.register_buffer("unit", torch.ones(()))
-        self.jitter = 0.0  # a choice of the training, not of the model
+        self.jitter = self.sway = 0.0  # choices of the training, not of the model
         self.shrink = 1  # see ModelConfig
 
     @torch.no_grad()
@@ -98,13 +98,16 @@ class Inputs(nn.Module):
             raise ValueError("all actions are zero: nothing moved, so there is nothing to learn from")
 
     def forward(self, o: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Scaled observations; with a generator, in training, pictures are disturbed as `jitter` says."""
+        """Scaled observations; with a generator, in training, pictures are disturbed as `jitter` and `sway` say."""
         x = o.float()
         if self.shrink > 1:
             x = F.avg_pool2d(x, self.shrink)
         x = (x - self.mean) / self.spread
-        if generator is not None and self.training and self.jitter > 0 and x.dim() == 4:
-            x = jittered(x, self.jitter, generator)
+        if generator is not None and self.training and x.dim() == 4:
+            if self.sway > 0:
+                x = swayed(x, self.sway, generator)
+            if self.jitter > 0:
+                x = jittered(x, self.jitter, generator)
         return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     def observation(self, x: Tensor, like: Tensor) -> Tensor:
@@ -120,6 +123,20 @@ def jittered(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
         return strength * torch.randn(*shape, generator=generator, device=x.device)
 
     return x * draw(*x.shape[:2], 1, 1).exp() + draw(*x.shape[:2], 1, 1) + draw(*x.shape)
+
+
+def swayed(x: Tensor, most: float, generator: torch.Generator) -> Tensor:
+    """Pictures `[b, c, h, w]` of a camera that has moved aside: all by the same whole pixels, at most `most` of a side.
+
+    No loss changes by it, since the frame is anybody's choice; pixels at the border are repeated. Had each pair a shift
+    of its own, W would tell pairs by their shift.
+    """
+    for axis in (2, 3):
+        size = x.shape[axis]
+        reach = int(most * size)
+        shift = torch.randint(-reach, reach + 1, (), generator=generator, device=x.device)
+        x = x.index_select(axis, (torch.arange(size, device=x.device) + shift).clamp(0, size - 1))
+    return x
 
 
 def make_encoder(config: ModelConfig) -> nn.Module:
