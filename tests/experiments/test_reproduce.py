@@ -20,6 +20,7 @@ import pytest
 import torch
 from made_up import TINY, arrays, row, write
 
+import palpate
 from palpate.checkpoint import read_state
 from palpate.experiments import crew, presets, runs, sets
 from palpate.experiments.cluster import Slurm
@@ -71,6 +72,7 @@ class TestRuns:
         assert (found["resumed_at"], found["device"], found["torch"]) == (0, "cpu", torch.__version__)
         assert found["seconds"] > 0
         assert found["ms_per_step"] > 0
+        assert found["chosen"]["batch_size"] == case.training.batch_size
         assert found["findings"]  # four steps find no contacts
         assert found["commit"] == "unknown" or len(found["commit"]) >= 7
         folder = place.out / "sprites"
@@ -80,6 +82,16 @@ class TestRuns:
         assert place.result(case).stat().st_size < 10_000
         assert all(path.stat().st_size < 300_000 for path in (folder / "figures").iterdir())
         assert "| vanilla | ours | 1 |" in report.tables["sprites"]
+
+    def test_models_are_kept_where_asked(self, place: Place) -> None:
+        (case,) = planned = vanilla("ours")
+        keeping = replace(place, keep_models=True)
+        reproduce(planned, keeping, show=False)
+        model = palpate.load(keeping.model(case))
+        assert model.facts["training"]["steps"] == 4
+        assert list((place.out / "sprites" / ".runs").iterdir()) == []
+        reproduce(planned, place, force=True, show=False)
+        assert not keeping.model(case).exists()  # it is not the model of the JSON any more
 
     def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(self, place: Place) -> None:
         planned = vanilla("supervised")

@@ -55,6 +55,9 @@ class Reproduce:
     """Slurm: minutes for a run; one that takes longer goes on the next time."""
     figures_only: bool = False
     """Run nothing: write tables and figures from the JSON that is there."""
+    keep_models: bool = False
+    """Keep the trained models in OUT/EXPERIMENT/models, for `palpate evaluate`, `export` and `control`; runs that are
+    there already stay without."""
     force: bool = False
     """Make runs again that are there."""
 
@@ -76,7 +79,9 @@ class Reproduce:
         preset = choose_preset(self.preset, self.device, self.steps)
         only = {"worlds": self.worlds, "methods": self.methods}
         planned = cases(experiments, preset, self.seeds, paper_schedule=self.paper_schedule, **only)
-        place = Place(out=self.out, data=self.data, device=self.device, compile=self.compile)
+        place = Place(
+            out=self.out, data=self.data, device=self.device, compile=self.compile, keep_models=self.keep_models
+        )
         jobs = most_jobs(planned, self.device) if self.jobs is None else self.jobs
         report = reproduce(planned, place, jobs=jobs, slurm=slurm, force=self.force)
         self._say(report.tables, report.written)

@@ -41,6 +41,7 @@ class Place:
     data: Path  # folder of sets that are collected once
     device: str = "auto"
     compile: bool | None = None  # None: as the preset says, on a GPU
+    keep_models: bool = False
 
     def training(self, case: Case) -> TrainingConfig:
         config = replace(case.training, device=self.device)  # type: ignore[arg-type]
@@ -53,6 +54,10 @@ class Place:
     def run(self, case: Case) -> Path:
         """The folder of the run as long as it is under way; other settings have another."""
         return self.out / case.experiment / ".runs" / f"{case.name}-{case.digest()}"
+
+    def model(self, case: Case) -> Path:
+        """Where the finished run is put, with its weights, if models are kept."""
+        return self.out / case.experiment / "models" / case.name
 
     def trace(self, case: Case) -> Path:
         """Why the run failed, if it did."""
@@ -77,7 +82,12 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
             with open(path.with_suffix(".npz"), "wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
         write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
-        shutil.rmtree(folder)
+        shutil.rmtree(place.model(case), ignore_errors=True)  # of other settings
+        if place.keep_models:
+            place.model(case).parent.mkdir(exist_ok=True)
+            folder.rename(place.model(case))
+        else:
+            shutil.rmtree(folder)
         place.trace(case).unlink(missing_ok=True)
 
 
@@ -109,7 +119,11 @@ def _measured(
                 **case.fit,
             )
         scores = _rounded(evaluate(model, test, reference=reference).as_dict())
-        facts = {"vitals": _rounded(model.model.vitals()), "findings": model.facts["findings"]}
+        facts = {
+            "vitals": _rounded(model.model.vitals()),
+            "findings": model.facts["findings"],
+            "chosen": {choice["name"]: choice["value"] for choice in model.facts["choices"]},
+        }
     except NonFiniteLoss as error:
         facts = {"diverged": str(error)}
     seconds = time.monotonic() - began

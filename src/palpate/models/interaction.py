@@ -116,7 +116,8 @@ class Interaction(Model):
     def _floor(self) -> Tensor | float:
         """The floor of similarity: high as long as the classes are not apart, since where most triples are touched a
         low one lets the nearest of them hold W together."""
-        apart, floor = self.split.valley.clamp(0, SEPARABLE) / SEPARABLE, self.config.objective.contrast_floor
+        apart = ((self.split.valley - SEPARABLE) / (1 - SEPARABLE)).clamp(0, 1)
+        floor = self.config.objective.contrast_floor
         return EARLY_FLOOR * (floor / EARLY_FLOOR) ** apart if 0 < floor < EARLY_FLOOR else floor
 
     def _external(
