@@ -153,6 +153,14 @@ class TestData:
         objective = model.config.objective
         assert (objective.external, objective.stay_weight, objective.split_on) == ("point", 3.0, "log")
 
+    @pytest.mark.parametrize(
+        ("objective", "switches", "floor"),
+        [("contact", {}, 0.1), ("contact", {"contrast_floor": 0.01}, 0.01), ("paper", {}, 0.0)],
+    )
+    def test_the_floor_is_chosen_for_our_objective_alone(self, objective: Any, switches: Any, floor: float) -> None:
+        model = palpate.fit(vectors(), objective=objective, switches=switches, **SHORT)
+        assert model.config.objective.contrast_floor == floor
+
     def test_settings_as_a_whole_or_one_by_one(self, feeler: Representation) -> None:
         changes = {name: value for name, value in SHORT.items() if name != "progress"}
         model = palpate.fit(vectors(), training=TrainingConfig(**(changes | {"steps": 99})), steps=6, progress=False)

@@ -72,6 +72,7 @@ def test_what_is_given_is_taken() -> None:
         "jitter": 0.5,
         "sway": 0.1,
         "body": "axes",
+        "contrast_floor": 0.2,
     }
     assert chosen(given, shape=(3, 256, 256)) == given
 
@@ -101,3 +102,7 @@ def test_every_choice_has_a_reason(n: int) -> None:
 )
 def test_the_camera_sways_for_large_networks_on_a_fixed_set(about: dict[str, Any], sway: float) -> None:
     assert chosen(**about)["sway"] == sway
+
+
+def test_numbers_take_a_higher_floor() -> None:
+    assert (chosen(shape=(64,))["contrast_floor"], chosen()["contrast_floor"]) == (0.1, 0.001)

@@ -126,7 +126,9 @@ def fit(
     triples = data.transitions if isinstance(data, Labelled) else data
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
-    given["sway"] = config.sway
+    named = ObjectiveConfig.named(objective, **(switches or {}))
+    floor_is_given = objective != "contact" or "contrast_floor" in (switches or {})
+    given |= {"sway": config.sway, "contrast_floor": named.contrast_floor if floor_is_given else None}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
         shape=triples.observation_shape,
@@ -147,7 +149,15 @@ def fit(
         observation_dtype="uint8" if feed.sample.o.dtype == torch.uint8 else "float32",
         n=feed.batches.n,
         shrink=chosen["shrink"],
-        objective=ObjectiveConfig.named(objective, **{"body": chosen["body"], "radius": radius, **(switches or {})}),
+        objective=ObjectiveConfig.named(
+            objective,
+            **{
+                "body": chosen["body"],
+                "radius": radius,
+                "contrast_floor": chosen["contrast_floor"],
+                **(switches or {}),
+            },
+        ),
         baseline=baseline or BaselineConfig(),
     )
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}

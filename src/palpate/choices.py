@@ -22,7 +22,7 @@ class Choice(NamedTuple):
 def choose(
     given: dict[str, Any], *, shape: tuple[int, ...], n: int, triples: int | None, device: str, method: str
 ) -> list[Choice]:
-    """Encoder, shrink, batch_size, steps, jitter, sway and body for observations of this shape, in this order.
+    """Encoder, shrink, batch_size, steps, jitter, sway, body and contrast_floor for observations of this shape.
 
     `given` holds what the user set, which is taken as it is. `triples` is None for a world that streams.
     """
@@ -70,6 +70,10 @@ def choose(
         add("body", "round", "the report says where the contacts ask for axes")
     else:
         add("body", "round", f"axes are for the plane, and actions have {n} dimensions")
+    if picture:
+        add("contrast_floor", 0.001, "touched pairs do not hold W together, even where most are")
+    else:
+        add("contrast_floor", 0.1, "numbers change smoothly, and a lower one fails where most pairs are touched")
     return list(chosen.values())
 
 

@@ -48,8 +48,8 @@ class ObjectiveConfig:
     contrast_gradient: bool = False
     """Let the contrastive loss move the agent's representation too; its repulsion stretches the frame."""
     contrast_floor: float = 0.001
-    """Added to exp(-d_W / tau) in the contrastive loss, so that touched pairs, far apart in W, no longer bend it;
-    more as long as the two kinds of pairs are not apart. 0: none."""
+    """Added to exp(-d_W / tau) in the contrastive loss, so that touched pairs, far apart in W, no longer bend it.
+    The higher, the more of the pairs may be touched; `fit` takes 0.1 for observations that are numbers."""
     segment_gradient: bool = False
     """Let the object's losses move the agent's representation; it then collapses."""
     shared_network: bool = False

@@ -41,7 +41,6 @@ from palpate.objectives.split import SEPARABLE, Split
 # above, an object far away would hardly be pulled in.
 SOFTNESS = (0.004, 0.1)
 SHARE_RANGE = (0.02, 0.98)
-EARLY_FLOOR = 0.1  # see _floor
 BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the networks much faster
 # Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
 # angles are known the best body is round, and with a round body none would ever be learned.
@@ -101,7 +100,7 @@ class Interaction(Model):
 
         z_other = z_int_next if objective.contrast_gradient else z_int_next.detach()
         z_other = z_other * math.sqrt(objective.temperature / objective.agent_temperature)
-        contrast = infonce(w, w_next, z_other, temperature=objective.temperature, floor=self._floor())
+        contrast = infonce(w, w_next, z_other, temperature=objective.temperature, floor=objective.contrast_floor)
         # With the gradient a small body drowns L_int and the agent's frame collapses.
         path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
         terms = {
@@ -112,13 +111,6 @@ class Interaction(Model):
         # A threshold of one batch is not trusted so far, nor one between classes that are not apart yet.
         sure = touched & (self.split.valley >= SEPARABLE) if objective.split_window else None
         return Loss(terms, {"contact_share": touched.float().mean()}, sure)
-
-    def _floor(self) -> Tensor | float:
-        """The floor of similarity: high as long as the classes are not apart, since where most triples are touched a
-        low one lets the nearest of them hold W together."""
-        apart = ((self.split.valley - SEPARABLE) / (1 - SEPARABLE)).clamp(0, 1)
-        floor = self.config.objective.contrast_floor
-        return EARLY_FLOOR * (floor / EARLY_FLOOR) ** apart if 0 < floor < EARLY_FLOOR else floor
 
     def _external(
         self, ext: Tensor, ext_next: Tensor, path: Segment, touched: Tensor, t: Tensor, progress: Tensor

@@ -14,9 +14,7 @@ def squared_distance(w: Tensor, w_other: Tensor) -> Tensor:
     return (w.float() - w_other.float()).square().sum(-1)
 
 
-def infonce(
-    w: Tensor, w_next: Tensor, z_int_next: Tensor, *, temperature: float, floor: float | Tensor = 0.0
-) -> Tensor:
+def infonce(w: Tensor, w_next: Tensor, z_int_next: Tensor, *, temperature: float, floor: float = 0.0) -> Tensor:
     """L_cont = d_W(w, w') / tau + log E_o'' exp(-(d_W(w', w'') + |z_int' - z_int''|^2) / tau) (Eq. 5), `[b]`.
 
     The distance of the agents makes o'' count as far as its agent stands where that of o' does; so w gains nothing from
@@ -32,9 +30,8 @@ def infonce(
     if b < 2:
         raise ValueError("InfoNCE compares the samples of a batch with each other; a batch of 1 has no other")
 
-    log_floor = torch.log(floor if isinstance(floor, Tensor) else w.new_full((), floor, dtype=torch.float32))
-
     def log_similarity(distance2: Tensor) -> Tensor:
+        log_floor = distance2.new_full((), math.log(floor) if floor > 0 else -math.inf)
         return torch.logaddexp(-distance2 / temperature, log_floor)
 
     others = log_similarity(pairwise(w_next.float())) - pairwise(z_int_next.float()) / temperature  # [b, b]
