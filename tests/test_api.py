@@ -161,15 +161,20 @@ class TestData:
         model = palpate.fit(vectors(), objective=objective, switches=switches, **SHORT)
         assert model.config.objective.contrast_floor == floor
 
+    def test_choices_say_what_a_switch_says(self) -> None:
+        model = palpate.fit(vectors(), switches={"body": "axes"}, **SHORT)
+        (body,) = (choice for choice in model.facts["choices"] if choice["name"] == "body")
+        assert (body["value"], body["reason"], model.config.objective.body) == ("axes", "as given", "axes")
+
     def test_settings_as_a_whole_or_one_by_one(self, feeler: Representation) -> None:
         changes = {name: value for name, value in SHORT.items() if name != "progress"}
         model = palpate.fit(vectors(), training=TrainingConfig(**(changes | {"steps": 99})), steps=6, progress=False)
         o = vectors().rows(slice(0, 4)).o
         assert torch.equal(model.encode(o).agent, feeler.encode(o).agent)
 
-    @pytest.mark.parametrize("method", ["vae", "transporter"])
-    def test_who_draws_the_picture_it_sees_wants_no_camera_that_moves(self, method: Any) -> None:
-        triples = collect("palpate/Sprites-v0", 20, size=32)
+    @pytest.mark.parametrize("method", ["vae", "transporter", "supervised"])
+    def test_targets_do_not_move_with_the_camera(self, method: Any) -> None:
+        triples = collect("palpate/Sprites-v0", 20, size=32, labelled=True)
         with pytest.raises(ValueError, match=f"sway is 0.1; allowed is 0 for the method '{method}'"):
             palpate.fit(triples, method=method, sway=0.1, progress=False)
 

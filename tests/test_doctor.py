@@ -118,7 +118,7 @@ class TestFaults:
         made = states(COUNT)
         drifted = made.object_next + 0.05 * noise(made.object.shape)
         drifting = made._replace(object_next=torch.where(made.contact[:, None], made.object_next, drifted))
-        assert set(findings(log(drifting))) == {"no-two-classes"}
+        assert findings(log(drifting)) == {"no-two-classes": "forbids"}
 
     def test_an_object_that_jumps_by_itself(self) -> None:
         made = states(COUNT, 0.1)
@@ -241,7 +241,11 @@ def test_an_object_that_is_only_nudged_does_move() -> None:
         "held_rows": 1200.0,
     }
     assert judge(seen) == []
-    assert [finding.name for finding in judge(seen | {"separation": 0.2})] == ["no-two-classes"]
+    (unclear,) = judge(seen | {"separation": -0.2})
+    assert (unclear.name, unclear.severity) == ("no-two-classes", "warns")  # geometry knows the contacts already
+    for otherwise in ({"explained": 0.62, "touched_share": 0.3, "moving_share": 0.1}, {"moving_share": 0.3}):
+        (forbidden,) = judge(seen | {"separation": -0.2} | otherwise)
+        assert (forbidden.name, forbidden.severity) == ("no-two-classes", "forbids")
     assert [finding.name for finding in judge(seen | {"touched_share": 0.01})] == ["few-contacts"]
     assert [finding.name for finding in judge(seen | {"explained": 0.55})] == ["no-contacts"]
     early = seen | {"separation": 0.2, "explained": 0.6}

@@ -459,8 +459,8 @@ class TestReadings:
             watch=lambda step, readings: seen.append({"step": step, **readings}),
         )
         assert seen == read_log(tmp_path / "metrics.jsonl")
-        wanted = {"agent", "contrast", "contact", "stay", "gradient", "contact_share", "separation", "radius"}
-        assert wanted <= set(seen[0])
+        wanted = {"agent", "contrast", "contact", "stay", "gradient", "contact_share"}
+        assert wanted | {"separation", "radius", "softness"} <= set(seen[0])
 
     def test_a_log_cut_short(self, tmp_path: Path) -> None:
         path = tmp_path / "metrics.jsonl"

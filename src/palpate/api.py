@@ -44,6 +44,7 @@ from palpate.training import train, training_device
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
+CHOSEN_SWITCHES = ("body", "contrast_floor")  # fields of ObjectiveConfig that follow from the data unless given
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
 
@@ -111,9 +112,9 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, steps, batch_size, jitter, sway. `switches` changes fields of `ObjectiveConfig`, further
-    keywords those of `TrainingConfig` (steps, seed, device...); `baseline` is for the methods "vae" and "transporter",
-    which look neither at the objective nor at the body.
+    large pictures), body, steps, batch_size, jitter, sway, contrast_floor. `switches` changes fields of
+    `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...); `baseline` is for the
+    methods "vae" and "transporter", which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
     triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, in whole
     episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without
@@ -124,11 +125,10 @@ def fit(
     torch.manual_seed(config.seed)
     data = _opened(data, method, device)
     triples = data.transitions if isinstance(data, Labelled) else data
+    switches = switches or {}
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
-    named = ObjectiveConfig.named(objective, **(switches or {}))
-    floor_is_given = objective != "contact" or "contrast_floor" in (switches or {})
-    given |= {"sway": config.sway, "contrast_floor": named.contrast_floor if floor_is_given else None}
+    given |= {"sway": config.sway, **{name: switches[name] for name in CHOSEN_SWITCHES if name in switches}}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
         shape=triples.observation_shape,
@@ -136,11 +136,12 @@ def fit(
         triples=None if isinstance(triples, Sprites) else len(triples),
         device=device.type,
         method=method,
+        objective=objective,
     )
     chosen = {choice.name: choice.value for choice in choices}
     config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "jitter", "sway")})
-    if config.sway and method in ("vae", "transporter"):
-        raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, which draws what it sees")
+    if config.sway and method != "interaction":
+        raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")
     feed = _feed(data, method, config, device)
     model_config = ModelConfig(
         method=method,
@@ -151,12 +152,7 @@ def fit(
         shrink=chosen["shrink"],
         objective=ObjectiveConfig.named(
             objective,
-            **{
-                "body": chosen["body"],
-                "radius": radius,
-                "contrast_floor": chosen["contrast_floor"],
-                **(switches or {}),
-            },
+            **{"radius": radius, **{name: chosen[name] for name in CHOSEN_SWITCHES if name in chosen}, **switches},
         ),
         baseline=baseline or BaselineConfig(),
     )

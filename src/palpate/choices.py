@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 # A step of small CNNs costs what their pictures cost; where a body is a few pixels of 64, averages still place it.
 SMALL_SIDE, LARGE_SIDE = 64, 128
 JITTER, SWAY = 0.2, 0.04
+NUMBERS_FLOOR, PICTURES_FLOOR = 0.1, 0.001
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 
@@ -20,11 +21,19 @@ class Choice(NamedTuple):
 
 
 def choose(
-    given: dict[str, Any], *, shape: tuple[int, ...], n: int, triples: int | None, device: str, method: str
+    given: dict[str, Any],
+    *,
+    shape: tuple[int, ...],
+    n: int,
+    triples: int | None,
+    device: str,
+    method: str,
+    objective: str = "contact",
 ) -> list[Choice]:
-    """Encoder, shrink, batch_size, steps, jitter, sway, body and contrast_floor for observations of this shape.
+    """Encoder, shrink, batch_size, steps, jitter, sway, body and, for our objective, contrast_floor.
 
-    `given` holds what the user set, which is taken as it is. `triples` is None for a world that streams.
+    `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
+    world that streams.
     """
     picture = len(shape) == 3
     makes_pictures = method in ("vae", "transporter")
@@ -62,18 +71,21 @@ def choose(
         add("jitter", 0.0, "fresh triples at every step" if triples is None else "no pictures")
     if not picture or triples is None:
         add("sway", 0.0, "no pictures" if not picture else "fresh triples at every step")
-    elif makes_pictures or chosen["encoder"].value != "resnet18":
-        add("sway", 0.0, "pictures are drawn as they are" if makes_pictures else "small networks only learn it slower")
+    elif method != "interaction":
+        add("sway", 0.0, "what is to be learned would have to move too")
+    elif chosen["encoder"].value != "resnet18":
+        add("sway", 0.0, "small networks are worse for it")
     else:
         add("sway", SWAY, "pictures that come again, from a camera that has moved a little")
     if n == 2:
         add("body", "round", "the report says where the contacts ask for axes")
     else:
         add("body", "round", f"axes are for the plane, and actions have {n} dimensions")
-    if picture:
-        add("contrast_floor", 0.001, "touched pairs do not hold W together, even where most are")
-    else:
-        add("contrast_floor", 0.1, "numbers change smoothly, and a lower one fails where most pairs are touched")
+    if method == "interaction" and objective == "contact":
+        if picture:
+            add("contrast_floor", PICTURES_FLOOR, "pictures of different scenes are told apart soon")
+        else:
+            add("contrast_floor", NUMBERS_FLOOR, "numbers change smoothly: a lower one fails where most are touched")
     return list(chosen.values())
 
 

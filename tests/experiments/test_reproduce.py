@@ -72,7 +72,6 @@ class TestRuns:
         assert (found["resumed_at"], found["device"], found["torch"]) == (0, "cpu", torch.__version__)
         assert found["seconds"] > 0
         assert found["ms_per_step"] > 0
-        assert found["chosen"]["batch_size"] == case.training.batch_size
         assert found["findings"]  # four steps find no contacts
         assert found["commit"] == "unknown" or len(found["commit"]) >= 7
         folder = place.out / "sprites"
@@ -89,9 +88,36 @@ class TestRuns:
         reproduce(planned, keeping, show=False)
         model = palpate.load(keeping.model(case))
         assert model.facts["training"]["steps"] == 4
+        assert not (keeping.model(case) / "checkpoint").exists()
         assert list((place.out / "sprites" / ".runs").iterdir()) == []
         reproduce(planned, place, force=True, show=False)
         assert not keeping.model(case).exists()  # it is not the model of the JSON any more
+
+    @pytest.mark.parametrize(
+        ("experiment", "world", "method"),
+        [
+            ("sprites", "vanilla", "ours"),
+            ("sprites", "vanilla", "supervised"),
+            ("sprites", "vanilla", "paper"),
+            ("shares", "fixed-set", "ours"),
+            ("shares", "vectors-share-0.5", "ours"),
+        ],
+    )
+    def test_settings_say_what_fit_chooses(self, place: Place, experiment: Any, world: str, method: str) -> None:
+        (case,) = planned = cases([experiment], TINY, 1, worlds=[world], methods=[method])
+        reproduce(planned, replace(place, keep_models=True), show=False)
+        chosen = {choice["name"]: choice["value"] for choice in palpate.load(place.model(case)).facts["choices"]}
+        said = case.settings()["chosen"]
+        assert said == {name: value for name, value in chosen.items() if name in said}
+        assert ("contrast_floor" in said) == (method == "ours")
+
+    def test_what_an_earlier_version_chose_otherwise_is_refused(self, place: Place) -> None:
+        (case,) = planned = vanilla("ours")
+        place.result(case).parent.mkdir(parents=True)
+        settings = case.settings() | {"chosen": {"jitter": 0.0, "sway": 0.0, "contrast_floor": 0.5}}
+        place.result(case).write_text(json.dumps(row("vanilla", "ours", 0, 0.1, settings=settings)))
+        with pytest.raises(ValueError, match=r"was made with chosen contrast_floor 0\.5, not 0\.001"):
+            reproduce(planned, place, show=False)
 
     def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(self, place: Place) -> None:
         planned = vanilla("supervised")
@@ -175,8 +201,9 @@ class TestRuns:
             raise NonFiniteLoss("not finite: agent")
 
         monkeypatch.setattr(runs, "fit", diverge)
-        report = reproduce(planned, place, show=False)
+        report = reproduce(planned, replace(place, keep_models=True), show=False)
         assert report.failed == {}
+        assert not place.model(case).exists()
         found = result(place, case)
         assert (found["scores"], found["diverged"], found["curve"]) == ({}, "not finite: agent", [[2, 0.5]])
         assert "| inf |" in report.tables["sprites"]
@@ -382,7 +409,7 @@ class TestCommandLine:
     @pytest.mark.slow
     def test_as_a_process_interrupted_and_continued(self, run: Run, tmp_path: Path) -> None:
         out = tmp_path / "results"
-        arguments = ["reproduce", "sprites", "--out", out, *self.ONLY, "--steps", 30, "--force"]
+        arguments = ["reproduce", "sprites", "--out", out, *self.ONLY, "--steps", 30, "--force", "--keep-models"]
         process = subprocess.Popen(
             [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
         )
@@ -406,6 +433,7 @@ class TestCommandLine:
         assert "| vanilla | supervised | 1 |" in said
         (path,) = (out / "sprites").glob("vanilla-*.json")
         assert json.loads(path.read_text())["resumed_at"] > 0
+        assert palpate.load(out / "sprites" / "models" / "vanilla-supervised-0").config.method == "supervised"
         assert f"Wrote    {out / 'sprites' / 'figures' / 'curves.png'}" in said
 
     def test_figures_only(self, run: Run, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ def contact_gradients(touched: bool) -> tuple[float, float]:
     generator = torch.Generator().manual_seed(0)
     ext, ext_next = (torch.randn(1, 2, generator=generator, requires_grad=True) for _ in range(2))
     path = Segment(torch.zeros(1, 2), torch.ones(1, 2))
-    one, progress = torch.zeros(1), torch.tensor(0.6)
+    t, progress = torch.zeros(1), torch.tensor(0.6)
     model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2))
-    terms = model._external(ext, ext_next, path, torch.tensor([touched]), one, progress)
+    terms = model._external(ext, ext_next, path, torch.tensor([touched]), t, progress)
     here, there = torch.autograd.grad(terms["contact"], (ext, ext_next), allow_unused=True, materialize_grads=True)
     return float(here.norm()), float(there.norm())
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from palpate.choices import choose
 from palpate.config import Encoder, TrainingConfig
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
@@ -129,8 +130,23 @@ class Case:
         """All that the numbers depend on, ready for JSON."""
         everything = asdict(self)
         everything["training"] = {k: v for k, v in everything["training"].items() if k not in NOT_A_SETTING}
+        everything["chosen"] = self._chosen()
         plain: dict[str, Any] = json.loads(json.dumps(everything))
         return plain
+
+    def _chosen(self) -> dict[str, Any]:
+        """What `fit` chooses where this case says nothing: another version may choose otherwise."""
+        views = 4 if self.env == SOCCER["first"] else 1
+        choices = choose(
+            {"encoder": self.encoder, **self.fit.get("switches", {})},
+            shape=(64,) if self.source == "vectors" else (3 * views, self.size, self.size),
+            n=2,
+            triples=self.triples,
+            device="cuda" if self.encoder == "resnet18" else "cpu",
+            method=self.fit.get("method", "interaction"),
+            objective=self.fit.get("objective", "contact"),
+        )
+        return {choice.name: choice.value for choice in choices if choice.name in ("jitter", "sway", "contrast_floor")}
 
     def digest(self) -> str:
         """Short and different for different settings."""

@@ -81,13 +81,11 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
         if arrays:
             with open(path.with_suffix(".npz"), "wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
+        shutil.rmtree(place.model(case), ignore_errors=True)  # of an earlier run
+        if place.keep_models and row["scores"]:
+            shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
         write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
-        shutil.rmtree(place.model(case), ignore_errors=True)  # of other settings
-        if place.keep_models:
-            place.model(case).parent.mkdir(exist_ok=True)
-            folder.rename(place.model(case))
-        else:
-            shutil.rmtree(folder)
+        shutil.rmtree(folder)
         place.trace(case).unlink(missing_ok=True)
 
 
@@ -119,11 +117,7 @@ def _measured(
                 **case.fit,
             )
         scores = _rounded(evaluate(model, test, reference=reference).as_dict())
-        facts = {
-            "vitals": _rounded(model.model.vitals()),
-            "findings": model.facts["findings"],
-            "chosen": {choice["name"]: choice["value"] for choice in model.facts["choices"]},
-        }
+        facts = {"vitals": _rounded(model.model.vitals()), "findings": model.facts["findings"]}
     except NonFiniteLoss as error:
         facts = {"diverged": str(error)}
     seconds = time.monotonic() - began

@@ -128,8 +128,8 @@ def jittered(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
 def swayed(x: Tensor, most: float, generator: torch.Generator) -> Tensor:
     """Pictures `[b, c, h, w]` of a camera that has moved aside: all by the same whole pixels, at most `most` of a side.
 
-    No loss changes by it, since the frame is anybody's choice; pixels at the border are repeated. Had each pair a shift
-    of its own, W would tell pairs by their shift.
+    The frame is anybody's choice, so that the method's losses hold in each; pixels at the border are repeated. Had each
+    pair a shift of its own, W would tell pairs by their shift. Pictures with fewer than 1 / `most` pixels stay.
     """
     for axis in (2, 3):
         size = x.shape[axis]

@@ -174,11 +174,15 @@ class Interaction(Model):
         radius = self.config.objective.radius
         return self.log_radius.exp() if radius is None else radius / self.inputs.unit
 
+    def _softness(self) -> Tensor:
+        """Width of the body's border in internal units."""
+        least, most = SOFTNESS
+        return least + (most - least) * self.softness.sigmoid()
+
     def _touch_logit(
         self, z_ext: Tensor, shape: Tensor | None, path: Segment, log_ratio: Tensor, waves: Tensor | None
     ) -> Tensor:
-        least, most = SOFTNESS
-        softness, radius = least + (most - least) * self.softness.sigmoid(), self._radius()
+        softness, radius = self._softness(), self._radius()
         if shape is None:
             offset = segment_offset(z_ext, path)
             if waves is not None:
@@ -202,10 +206,12 @@ class Interaction(Model):
         """What a person watching the run wants to know beside its losses; waits for the device."""
         vitals = {"separation": self.split.separation()}
         if self.config.objective.external == "likelihood":
-            radius, ratio = float(self._radius().detach() * self.inputs.unit), float(self.log_ratio.detach().exp())
-            vitals |= (
-                {"radius": radius} if self.config.objective.body == "round" else {"radius": radius, "ratio": ratio}
-            )
+            vitals |= {
+                "radius": float(self._radius().detach() * self.inputs.unit),
+                "softness": float(self._softness().detach() * self.inputs.unit),
+            }
+            if self.config.objective.body == "axes":
+                vitals["ratio"] = float(self.log_ratio.detach().exp())
         return vitals
 
     def compile_step(self) -> None:
