@@ -299,7 +299,10 @@ def stopped(self: cli.Demo) -> None:
 
 class TestInterrupt:
     @pytest.mark.slow
-    def test_stops_cleanly_and_the_printed_command_goes_on(self, log: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_stops_cleanly_and_the_printed_command_goes_on(
+        self, log: Path, tmp_path: Path, number: signal.Signals
+    ) -> None:
         out = tmp_path / "run"
         steps = 150
         arguments = ["train", "--data", log, "--out", out, "--steps", steps, "--log-every", 1, *TINY]
@@ -310,7 +313,7 @@ class TestInterrupt:
         while process.poll() is None and not (metrics.exists() and read_log(metrics)):
             assert time.monotonic() < deadline, "the run never began"
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=100)
         assert process.returncode == 130, err
         assert "Traceback" not in err

@@ -544,15 +544,16 @@ class TestEvaluation:
 
 
 class TestInterrupt:
-    def test_the_second_is_immediate_and_the_handler_comes_back(self) -> None:
-        before = signal.getsignal(signal.SIGINT)
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_the_second_is_immediate_and_the_handler_comes_back(self, number: signal.Signals) -> None:
+        before = signal.getsignal(number)
         with interrupt_between_steps() as asked:
             assert not asked()
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             assert asked()
             with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is before
+                os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is before
 
     def test_a_thread_cannot_be_asked(self) -> None:
         """Signals belong to the main thread; a training elsewhere runs on."""

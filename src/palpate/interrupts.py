@@ -1,4 +1,4 @@
-"""Ctrl-C, where it must not come at any moment."""
+"""Ctrl-C and the wish of a machine to end a process, where they must not come at any moment."""
 
 import signal
 import threading
@@ -9,7 +9,8 @@ from types import FrameType
 
 @contextmanager
 def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
-    """Turns Ctrl-C into a question asked between steps, so that no step is half done; a second Ctrl-C is immediate."""
+    """Turns Ctrl-C and SIGTERM into a question asked between steps, so that no step is half done and all is saved; a
+    second one is immediate."""
     asked = False
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -21,11 +22,12 @@ def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, ask)
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -57,6 +57,7 @@ class Scores:
     would_touch_accuracy: float | None
     swap_rate: float | None  # share of observations where the order chosen for the run is the wrong one
     probed_l_test: float | None  # with agent and object each put in place by an affine map fitted to the truth
+    fitted_rows: int | None = None  # of the same set, on which the translation was fitted; not evaluated
     probe_rows: int | None = None  # where the object is a latent: rows whose true states its probe was fitted to
     constant: dict[str, float]  # by the names above: the score of an answer that ignores the observation
 
@@ -76,6 +77,10 @@ class Scores:
     def notes(self) -> list[str]:
         """What a reader of the table must know."""
         notes = []
+        if self.fitted_rows:
+            notes.append(
+                f"the other {self.fitted_rows:,}, every second row, fitted the translation that agent and object share"
+            )
         if self.probe_rows is not None:
             notes.append(
                 "(probe): the model gives the object as a latent; its position is read by a least-squares affine map, "
@@ -113,10 +118,12 @@ def measure(
     given = {"contact": contact, "would_touch": would_touch}
     forecasts = {name: _host(p) for name, p in given.items() if p is not None}
     _check(encoding, truth, forecasts, places_object)
+    scores: dict[str, Any] = dict.fromkeys(TITLES)
     if reference is None:
         if len(truth.agent) < 2:
             raise ValueError(f"there are {len(truth.agent)} rows; give at least 2, or a reference to fit on")
         reference = _each(encoding, _even), _each(truth, _even)
+        scores["fitted_rows"] = len(reference[1].agent)
         encoding, truth = _each(encoding, _odd), _each(truth, _odd)
         forecasts = {name: _odd(p) for name, p in forecasts.items()}
     else:
@@ -125,7 +132,6 @@ def measure(
 
     reading = Reading.fit(*reference, places_object=places_object, tells_apart=tells_apart)
     encoding, reference = reading(encoding), (reading(reference[0]), reference[1])
-    scores: dict[str, Any] = dict.fromkeys(TITLES)
     positions, constant = _positions(encoding, truth, *reference)
     scores |= positions
     if not places_object:

@@ -110,6 +110,10 @@ class TestFaults:
         plane = rng.normal(size=(COUNT, 2)) @ rng.normal(size=(2, 3))
         assert names(changed(good(), action=plane)) == {"flat": "forbids"}
 
+    @pytest.mark.parametrize(("n", "found"), [(3, {}), (4, {"many-dimensions": "warns"})])
+    def test_more_numbers_than_space_has_dimensions(self, n: int, found: dict[str, str]) -> None:
+        assert names(changed(good(), action=np.random.default_rng(0).normal(size=(COUNT, n)))) == found
+
     def test_clipped_actions(self) -> None:
         assert names(changed(good(), action=good().action.clamp(-0.2, 0.2))) == {"clipped-actions": "warns"}
 

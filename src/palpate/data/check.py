@@ -151,6 +151,17 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
                 "Along it no position can be learned: leave that number out of the actions, or move that way too.",
             )
         )
+    if a.shape[1] > 3:
+        findings.append(
+            Finding(
+                "many-dimensions",
+                "warns",
+                "the actions have more numbers than space has dimensions",
+                {"numbers": a.shape[1]},
+                "They are taken for displacements in a space of so many dimensions, where object and agent must meet to "
+                "touch. Joint angles or motor commands are not: write down how far the hand went, 2 or 3 numbers.",
+            )
+        )
     clipped = max(_extreme_share(column) for column in a.T)
     measured["extreme_actions"] = clipped
     if clipped > EXTREME:

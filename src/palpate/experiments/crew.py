@@ -141,7 +141,9 @@ class Worker:
             self.process.join(PATIENCE)
         finally:  # also when Ctrl-C comes again
             if self.process.is_alive():
-                self.process.terminate()
+                self.process.terminate()  # it ends its step
+                self.process.join(PATIENCE)
+                self.process.kill()
                 self.process.join()
 
 
