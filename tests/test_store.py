@@ -53,6 +53,12 @@ def test_no_config(folder: Path) -> None:
         load_model(folder)
 
 
+def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"holds a run that is not finished; go on .* --resume"):
+        load_model(tmp_path)
+
+
 def test_no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"model\.safetensors does not exist"):

@@ -158,8 +158,8 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
                 "warns",
                 "the actions have more numbers than space has dimensions",
                 {"numbers": a.shape[1]},
-                "They are taken for displacements in a space of so many dimensions, in which agent and object meet. Joint "
-                "angles or motor commands are none: write down how far the hand went, 2 or 3 numbers.",
+                "They are taken for displacements in a space of so many dimensions, in which agent and object meet. "
+                "Joint angles or motor commands are none: write down how far the hand went, 2 or 3 numbers.",
             )
         )
     clipped = max(_extreme_share(column) for column in a.T)

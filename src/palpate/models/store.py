@@ -45,6 +45,10 @@ def save_model(model: Model, folder: Path, facts: dict[str, Any]) -> None:
 def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     """The model in evaluation mode, and the facts saved with it."""
     path = folder / "config.json"
+    if not path.is_file() and (folder / "run.json").is_file():
+        raise FileNotFoundError(
+            f"{folder} holds a run that is not finished; go on with the command that began it and --resume (resume=True)"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no config.json; a model's folder has one beside model.safetensors")
     try:
