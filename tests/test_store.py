@@ -55,7 +55,7 @@ def test_no_config(folder: Path) -> None:
 
 def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"holds a run that is not finished; go on .* --resume"):
+    with pytest.raises(FileNotFoundError, match=r"holds a run that is not finished; .* goes on with --resume"):
         load_model(tmp_path)
 
 

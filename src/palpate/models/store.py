@@ -47,7 +47,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     path = folder / "config.json"
     if not path.is_file() and (folder / "run.json").is_file():
         raise FileNotFoundError(
-            f"{folder} holds a run that is not finished; go on with the command that began it and --resume (resume=True)"
+            f"{folder} holds a run that is not finished; the command that began it goes on with --resume (resume=True)"
         )
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no config.json; a model's folder has one beside model.safetensors")
