@@ -20,6 +20,7 @@ from torch import Tensor
 from palpate.data import disk
 from palpate.data.blocks import BLOCK_ROWS, Packed, Span, make, pack
 from palpate.data.collect import Progress, collect
+from palpate.data.disk import Busy, alone
 from palpate.data.labelled import Labelled
 from palpate.data.parts import Stopped
 from palpate.data.transitions import Transitions
@@ -481,6 +482,15 @@ class TestResume:
         with pytest.raises(ValueError, match="other settings"):
             self.collect(resume=True, seed=5)
         assert writing.exists()
+
+    @pytest.mark.parametrize("how", [{"resume": True}, {"overwrite": True}, {}])
+    def test_two_at_once_are_refused(self, how: dict[str, bool]) -> None:
+        self.stop()
+        before = sorted(self.folder.iterdir())
+        with alone(self.folder), pytest.raises(Busy, match="another process is at"):
+            self.collect(**how)
+        assert sorted(self.folder.iterdir()) == before
+        assert self.collect(resume=True) == self.straight()
 
     def test_killed_at_the_very_beginning(self) -> None:
         self.folder.mkdir()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from palpate.data import disk
-from palpate.data.disk import interrupts_wait, write_whole
+from palpate.data.disk import Busy, alone, interrupts_wait, write_whole
 from palpate.data.files import Writer
 from palpate.data.transitions import Batch, Transitions
 
@@ -121,3 +121,18 @@ class TestInterrupts:
         with pytest.raises(KeyboardInterrupt), Writer(tmp_path / "log.h5") as writer:
             writer.append(rows(2000))
         assert not os.listdir(tmp_path)
+
+
+class TestAlone:
+    def test_one_at_a_time(self, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        with alone(folder), pytest.raises(Busy, match="another process is at run; wait for it"), alone(folder):
+            pytest.fail("two at once")
+        with alone(folder):
+            pass
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_failure_leaves_no_lock(self, tmp_path: Path) -> None:
+        with pytest.raises(ZeroDivisionError), alone(tmp_path / "run"):
+            1 / 0  # noqa: B018
+        assert list(tmp_path.iterdir()) == []

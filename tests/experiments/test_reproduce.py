@@ -22,12 +22,13 @@ from made_up import TINY, arrays, row, write
 
 import palpate
 from palpate.checkpoint import read_state
+from palpate.data.disk import Busy, alone
 from palpate.experiments import crew, presets, runs, sets
 from palpate.experiments.cluster import Slurm
 from palpate.experiments.crew import Halted
 from palpate.experiments.presets import Case, cases
 from palpate.experiments.reproduce import Overall, _frames, choose_preset, most_jobs, reproduce, tables_and_figures
-from palpate.experiments.runs import Busy, Clock, Place, perform
+from palpate.experiments.runs import Clock, Place, perform
 from palpate.experiments.sets import mixtures
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
@@ -210,7 +211,8 @@ class TestRuns:
 
     def test_two_processes_do_not_make_one_run(self, place: Place) -> None:
         (case,) = vanilla("supervised")
-        with runs.alone(place.run(case)), pytest.raises(Busy, match="another process is at vanilla-supervised-0"):
+        place.run(case).parent.mkdir(parents=True)
+        with alone(place.run(case)), pytest.raises(Busy, match="another process is at vanilla-supervised-0"):
             perform(case, place)
         perform(case, place)
         assert place.result(case).exists()

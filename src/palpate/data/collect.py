@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any, Literal, TypeAlias, final, overload
 
@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from palpate.data.blocks import AnyWorld, Block, BlockWorld, Packed, RowWorld, Span, counted, make, pack, spans, unpack
+from palpate.data.disk import alone
 from palpate.data.files import FIELDS
 from palpate.data.labelled import Labelled, Truth
-from palpate.data.parts import Parts, Stopped
+from palpate.data.parts import Parts, Stopped, parts_of
 from palpate.data.stepped import Shipped, Stepped
 from palpate.data.stepping import NAMES as STEPPING
 from palpate.data.stepping import Stepping
@@ -98,7 +99,9 @@ def collect(
     with closing(_origin(env, seed, workers, labelled, options)) as origin:
         if out is None:
             return _in_memory(origin, num, labelled, report)
-        _to_file(origin, num, Parts(out, origin.attributes, resume=resume, overwrite=overwrite), report)
+        place = parts_of(out)
+        with alone(place) if place.parent.is_dir() else nullcontext():  # where it is not, Parts says so
+            _to_file(origin, num, Parts(out, origin.attributes, resume=resume, overwrite=overwrite), report)
     return Labelled.open(out) if labelled else Transitions.open(out)
 
 

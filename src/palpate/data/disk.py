@@ -1,4 +1,5 @@
-"""Files that appear under their name whole or not at all, also when the disk is full or Ctrl-C comes in between."""
+"""Files that appear under their name whole or not at all, also when the disk is full or Ctrl-C comes in between; and
+folders that one process at a time works in."""
 
 import io
 import os
@@ -77,6 +78,34 @@ def write_whole(path: Path, content: bytes) -> None:
         disk.commit()
     finally:
         disk.close()
+
+
+class Busy(OSError):  # noqa: N818 - reads as what it is
+    """Another process is at it."""
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time at a folder, which need not be there yet, also from another machine with the same disk."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    lock = folder.with_name(f"{folder.name}.lock")
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A file that someone removed in between locks nobody out.
+            mine = lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat())
+        except (BlockingIOError, FileNotFoundError):
+            mine = False
+        if not mine:
+            raise Busy(f"another process is at {folder.name}; wait for it, or choose another place")
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 @contextmanager

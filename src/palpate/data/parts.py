@@ -26,6 +26,11 @@ class Stopped(RuntimeError):  # noqa: N818 - the user's wish, not an error
     """Ctrl-C while collecting into a file: what there is was kept, and can be gone on with."""
 
 
+def parts_of(out: str | os.PathLike[str]) -> Path:
+    """The folder of a collection that becomes the file `out`."""
+    return Path(f"{os.fspath(out)}.parts")
+
+
 @final
 class Parts:
     """The parts of one collection; nothing is written before the first part is."""
@@ -33,7 +38,7 @@ class Parts:
     def __init__(
         self, out: str | os.PathLike[str], attributes: Mapping[str, Any], *, resume: bool, overwrite: bool
     ) -> None:
-        self.folder = Path(f"{os.fspath(out)}.parts")
+        self.folder = parts_of(out)
         self._out = Path(out)
         self._attributes = dict(attributes)
         note = self._read_note()

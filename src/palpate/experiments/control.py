@@ -12,10 +12,10 @@ import torch
 
 import palpate
 from palpate.control.settings import LEARNED, ControlConfig
-from palpate.data.disk import write_whole
+from palpate.data.disk import Busy, alone, write_whole
 from palpate.experiments.contest import grouped, write_contest
 from palpate.experiments.results import FORMAT, read_results
-from palpate.experiments.runs import Busy, alone, commit, hardware
+from palpate.experiments.runs import commit, hardware
 from palpate.progress import bar
 from palpate.representation import Representation, load
 
@@ -106,8 +106,10 @@ def _only_one(folder: Path) -> Iterator[None]:
     try:
         with alone(folder):
             yield
-    except Busy as error:
-        raise ValueError(f"{error}; wait for it, or take other seeds with --first-seed") from None
+    except Busy:
+        raise ValueError(
+            f"another process is at {folder.name}; wait for it, or take other seeds with --first-seed"
+        ) from None
 
 
 def _perform(representation: str, seed: int, config: ControlConfig, out: Path, folder: Path | None, show: bool) -> bool:

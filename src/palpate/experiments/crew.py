@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import torch
 
+from palpate.data.disk import Busy
 from palpate.data.parts import Stopped
 from palpate.data.workers import available_cores
 from palpate.experiments.presets import Case
-from palpate.experiments.runs import Busy, Place, perform
+from palpate.experiments.runs import Place, perform
 from palpate.interrupts import deaf_children
 from palpate.training import Interrupted
 

@@ -8,8 +8,7 @@ import statistics
 import subprocess
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,7 @@ import torch
 import palpate
 from palpate.api import evaluate, fit
 from palpate.config import TrainingConfig
-from palpate.data.disk import write_whole
+from palpate.data.disk import alone, write_whole
 from palpate.experiments.presets import Case
 from palpate.experiments.results import FORMAT
 from palpate.experiments.samples import samples
@@ -64,16 +63,13 @@ class Place:
         return self.run(case).with_name(f"{case.name}.error.txt")
 
 
-class Busy(RuntimeError):  # noqa: N818 - reads as what it is
-    """Another process is at this run."""
-
-
 def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
     """Train, measure, and write the JSON; a run that was interrupted goes on where it stopped.
 
     A loss that is not finite is a result too, and a bad one. What else goes wrong is raised.
     """
     folder, path = place.run(case), place.result(case)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with alone(folder):
         if path.exists():  # another process was faster
             return
@@ -168,29 +164,6 @@ class Clock:
         late = self._each[len(self._each) // 2 :]
         pure = [each for evaluated, each in late if not evaluated] or [each for _, each in late]
         return round(statistics.median(pure) * 1e3, 2) if pure else None
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One process at a time in the folder of a run, also on another machine with the same disk."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = folder.with_name(f"{folder.name}.lock")
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with open(lock, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A file that someone removed in between locks nobody out.
-            mine = lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat())
-        except (BlockingIOError, FileNotFoundError):
-            mine = False
-        if not mine:
-            raise Busy(f"another process is at {folder.name}")
-        yield
-        lock.unlink(missing_ok=True)
 
 
 def _reached(folder: Path) -> int:
