@@ -103,6 +103,7 @@ def _demand_fit(
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
     """One process at a time at a run: two would write into each other's curve."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with alone(folder):
             yield
