@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from palpate.data import disk
-from palpate.data.disk import Busy, alone, interrupts_wait, write_whole
+from palpate.data.disk import Busy, alone, write_whole
 from palpate.data.files import Writer
 from palpate.data.transitions import Batch, Transitions
+from palpate.interrupts import interrupts_wait
 
 
 class Small(io.FileIO):

@@ -3,8 +3,6 @@ folders that one process at a time works in."""
 
 import io
 import os
-import signal
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -106,25 +104,3 @@ def alone(folder: Path) -> Iterator[None]:
             yield
         finally:
             lock.unlink(missing_ok=True)
-
-
-@contextmanager
-def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C takes effect at the end of the block: HDF5 calls `Disk`, and no exception may come out of that."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked = False
-
-    def ask(*_: object) -> None:
-        nonlocal asked
-        asked = True
-
-    signal.signal(signal.SIGINT, ask)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if asked and callable(before):
-        before(signal.SIGINT, None)

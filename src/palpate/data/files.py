@@ -18,7 +18,8 @@ import h5py
 import numpy as np
 from torch import Tensor
 
-from palpate.data.disk import Disk, interrupts_wait
+from palpate.data.disk import Disk
+from palpate.interrupts import interrupts_wait
 
 Columns: TypeAlias = Mapping[str, np.ndarray]
 Layout: TypeAlias = Literal["auto", "channel-first", "channel-last"]
