@@ -15,7 +15,12 @@ from palpate.envs.registration import world
 from palpate.models.store import build
 from palpate.representation import Representation
 
-pytestmark = pytest.mark.gpu
+# Forty steps learn nothing, and `fit` says so.
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:touched and untouched"),
+    pytest.mark.filterwarnings("ignore:contacts do not follow"),
+]
 SHORT: dict[str, Any] = {
     "steps": 40,
     "log_every": 10,
@@ -37,14 +42,12 @@ def stream() -> Any:
     return world("palpate/Sprites-v0", device="cuda", size=32)
 
 
-@pytest.mark.filterwarnings("ignore:touched and untouched")
 def test_three_streams_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     parallel = readings(stream())
     monkeypatch.setattr(palpate.models.interaction, "side_by_side", lambda branches, x: [each(x) for each in branches])
     assert readings(stream()) == parallel
 
 
-@pytest.mark.filterwarnings("ignore:touched and untouched")
 def test_the_captured_step_is_the_plain_step() -> None:
     """Of a stream, and of a set whose pictures are disturbed anew at every step."""
     for captured, plain in zip(readings(stream()), readings(stream(), graph=False), strict=True):
@@ -55,7 +58,6 @@ def test_the_captured_step_is_the_plain_step() -> None:
         assert captured == pytest.approx(plain, rel=1e-2, abs=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:touched and untouched")
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own compiler,
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which looks at all tensors
 def test_compiled_with_held_out_rows_of_an_odd_number() -> None:
