@@ -295,6 +295,7 @@ class TestAlign:
         rows = vectors().rows(slice(0, 9))
         assert torch.equal(aligned.would_touch(rows.o, rows.a), feeler.would_touch(rows.o, rows.a))
 
+    @pytest.mark.filterwarnings("ignore:moved by the best translation")  # six steps learn nothing
     def test_least_squares_over_agent_and_object(self, feeler: Representation) -> None:
         labelled = labelled_vectors()
         o, truth = labelled.transitions.rows(slice(None)).o, labelled.truth
@@ -304,6 +305,14 @@ class TestAlign:
         torch.testing.assert_close(residual, torch.zeros(2), atol=1e-5, rtol=0)
         again = aligned.align({"observation": o, "agent": truth.agent, "object": truth.object})
         torch.testing.assert_close(again.encode(o).agent, after.agent)
+
+    def test_positions_that_contradict_the_frame(self, feeler: Representation) -> None:
+        """Turned by half a turn, as by actions of the wrong sign; a few positions say too little."""
+        o = vectors().rows(slice(0, 50)).o
+        turned = -feeler.encode(o).agent
+        with pytest.warns(UserWarning, match="may be turned, mirrored or scaled against that of the actions"):
+            feeler.align({"observation": o, "agent": turned})
+        feeler.align({"observation": o[:5], "agent": turned[:5]})
 
     @pytest.mark.parametrize("known", [{}, {"agent": [[0, 0]]}, {"observation": np.zeros((1, 4))}])
     def test_what_it_needs(self, feeler: Representation, known: dict[str, Any]) -> None:
@@ -394,6 +403,15 @@ class TestFolder:
         )
         assert (run / "model.safetensors").read_bytes() == before
 
+    def test_a_saved_model_is_not_overwritten_unasked_either(self, run: Path, feeler: Representation) -> None:
+        before = (run / "model.safetensors").read_bytes()
+        with pytest.raises(FileExistsError, match="holds a model; overwrite it with overwrite=True"):
+            feeler.save(run)
+        assert (run / "model.safetensors").read_bytes() == before
+        (run / "model.safetensors").write_bytes(b"")
+        feeler.save(run, overwrite=True)
+        assert len((run / "model.safetensors").read_bytes()) == len(before)
+
     def test_overwriting(self, run: Path) -> None:
         before = (run / "model.safetensors").read_bytes()
         (run / "report.html").write_text("old")
@@ -441,6 +459,17 @@ class TestFolder:
         with pytest.raises(ValueError, match=f"was started with {name}=.*resume with the same settings"):
             palpate.fit(vectors(), out=run, resume=True, **(SHORT | change))
 
+    def test_resuming_what_is_finished(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        before = (run / "model.safetensors").read_bytes()
+        palpate.fit(vectors(), out=run, resume=True, **SHORT | {"progress": True})
+        assert "this run was finished" in capsys.readouterr().err
+        assert (run / "model.safetensors").read_bytes() == before
+
+    def test_a_refusal_comes_before_what_was_chosen(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(FileExistsError):
+            palpate.fit(vectors(), out=run, **SHORT | {"progress": True})
+        assert not capsys.readouterr().err
+
     def test_resuming_nothing(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="holds no run to resume; leave out resume to start one there"):
             palpate.fit(vectors(), out=tmp_path / "run", resume=True, **SHORT)
@@ -453,7 +482,9 @@ class TestFolder:
             palpate.fit(vectors(), out=run, resume=True, **SHORT)
 
     @pytest.mark.parametrize("streams", [False, True])
-    def test_stopped_and_resumed_is_straight_through(self, tmp_path: Path, streams: bool) -> None:
+    def test_stopped_and_resumed_is_straight_through(
+        self, tmp_path: Path, streams: bool, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         data: Any = world("palpate/Sprites-v0", size=20) if streams else vectors()
         straight = palpate.fit(data, out=tmp_path / "straight", **SHORT)
 
@@ -464,7 +495,9 @@ class TestFolder:
         with pytest.raises(Interrupted, match="stopped after step 4 of 6"):
             palpate.fit(data, out=tmp_path / "stopped", watch=stop, **SHORT)
         assert not (tmp_path / "stopped" / "model.safetensors").exists()
-        resumed = palpate.fit(data, out=tmp_path / "stopped", resume=True, **SHORT)
+        capsys.readouterr()
+        resumed = palpate.fit(data, out=tmp_path / "stopped", resume=True, **SHORT | {"progress": True})
+        assert "going on after step 4 of 6" in capsys.readouterr().err
         one, two = straight.model.state_dict(), resumed.model.state_dict()
         assert all(np.array_equal(one[k], two[k], equal_nan=True) for k in one)
         logs = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("straight", "stopped")]

@@ -58,6 +58,14 @@ def test_shifting_the_object_alone_costs_its_square() -> None:
     assert (scores.l_test, scores.agent_error, scores.object_error) == pytest.approx((0.25, 0.25, 0.25), rel=1e-5)
 
 
+def test_what_is_worse_than_no_answer_is_said_to_be() -> None:
+    """Turned by half a turn, as by actions of the wrong sign."""
+    truth = random_truth()
+    turned = Encoding(-truth.agent, -truth.object, None, None)
+    assert "worse than an answer that ignores the observation" in str(measure(turned, truth))
+    assert "worse" not in str(measure(answer(truth, 1.0, 1.0), truth))
+
+
 def test_an_error_common_to_both_shows_beside_l_test() -> None:
     truth = random_truth()
     wobble = 0.1 * torch.tensor([1.0, -1.0]).repeat(200)[:, None].expand(-1, 2)

@@ -29,6 +29,8 @@ def test_the_python_runs(tmp_path: Path) -> None:
     assert "nothing forbids training" in done.stdout
     assert "980 triples" in done.stdout
     assert "encoder mlp: observations are 4 numbers" in done.stderr
+    assert "L_test" in done.stdout
+    assert (tmp_path / "known.h5").exists()
     assert (tmp_path / "runs" / "own" / "model.safetensors").exists()
 
 

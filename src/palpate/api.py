@@ -39,7 +39,7 @@ from palpate.objectives.split import SEPARABLE
 from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
-from palpate.training import train, training_device
+from palpate.training import steps_done, train, training_device
 
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
@@ -128,7 +128,7 @@ def fit(
     switches = switches or {}
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
-    given |= {"sway": config.sway, **{name: switches[name] for name in CHOSEN_SWITCHES if name in switches}}
+    given |= {"sway": config.sway, **switches}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
         shape=triples.observation_shape,
@@ -158,14 +158,17 @@ def fit(
     )
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
     facts["choices"] = [choice._asdict() for choice in choices]
-    if progress:
-        said = [f"  {choice}" for choice in choices if choice.name not in given or given[choice.name] is None]
-        say("\n".join(["chosen, since not given:", *said]) if said else "")
     model = build(model_config).to(device)
     model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)), feed.actions)
     model.inputs.jitter, model.inputs.sway = config.jitter or 0.0, config.sway or 0.0
     described = {"model": asdict(model_config), "training": asdict(config), "data": {"data": feed.name}}
     folder = None if out is None else _claim(Path(out), described, resume, overwrite)
+    if progress:
+        said = [f"  {choice}" for choice in choices if choice.name not in given or given[choice.name] is None]
+        say("\n".join(["chosen, since not given:", *said]) if said else "")
+        if resume and folder is not None:
+            done = steps_done(folder)
+            say(f"going on after step {done} of {config.steps}" if done < config.steps else "this run was finished")
 
     first: tuple[int, float] | None = None
     with bar(f"{method}, {model_config.encoder} on {device.type}", config.steps, show=progress) as advance:
@@ -202,7 +205,7 @@ def fit(
             say(str(quality))
     representation = Representation(model, facts, device)
     if folder is not None:
-        representation.save(folder)
+        representation.save(folder, overwrite=True)
     return representation
 
 

@@ -27,6 +27,16 @@ def write_state(path: Path, groups: dict[str, dict[str, Tensor]], facts: dict[st
         temporary.unlink(missing_ok=True)
 
 
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts alone, without the tensors."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
+            return facts
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
 def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """The groups and facts that `write_state` wrote."""
     try:
@@ -38,8 +48,10 @@ def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
                 groups[group][name] = file.get_tensor(key)
             return groups, json.loads(metadata["facts"])
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"{path} is damaged or was not written by palpate ({error}); restore it or train anew"
-        ) from error
+        raise _damaged(path, error) from error
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist; is this the folder of a run?") from None
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} is damaged or was not written by palpate ({error}); restore it or train anew")

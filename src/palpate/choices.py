@@ -73,6 +73,8 @@ def choose(
         add("sway", 0.0, "no pictures" if not picture else "fresh triples at every step")
     elif method != "interaction":
         add("sway", 0.0, "what is to be learned would have to move too")
+    elif given.get("egocentric"):
+        add("sway", 0.0, "for cameras that the agent carries it would be another place of the agent")
     elif chosen["encoder"].value != "resnet18":
         add("sway", 0.0, "small networks are worse for it")
     else:

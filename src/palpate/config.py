@@ -43,6 +43,13 @@ class ObjectiveConfig:
     """Divides d_W in the contrastive loss."""
     agent_temperature: float = 0.03
     """Divides the agents' squared distance there; the same as `temperature` in the paper's objectives."""
+    agent_spread: bool = True
+    """Measure that distance by how far apart the agents of a batch stand, where that is more than a step: with short
+    steps hardly any two would count as near. The paper's objectives measure it by the steps."""
+    egocentric: bool = False
+    """The observations are taken by the agent, as by cameras that it carries: the networks say where the object is, and
+    what the scene is, as seen from the agent, whose position is added; W is learned from what an observation shows
+    beside the world that always stands there."""
     contrast_dim: int = 8
     """Dimension of W."""
     contrast_gradient: bool = False
@@ -73,6 +80,12 @@ class ObjectiveConfig:
         _demand(self.contrast_dim >= 2, "contrast_dim", self.contrast_dim, "2 or more")
         _demand(0 <= self.contrast_floor < 1, "contrast_floor", self.contrast_floor, "0 to 1")
         _demand(self.radius is None or self.radius > 0, "radius", self.radius, "more than 0")
+        _demand(
+            not (self.egocentric and self.shared_network),
+            "shared_network",
+            self.shared_network,
+            "False for egocentric observations: W and the object are read from different pictures",
+        )
         if self.external != "likelihood" and (self.body != "round" or self.radius is not None):
             raise ValueError(
                 f"body is {self.body!r} and radius {self.radius}; the paper's objectives know neither: leave them out, "
@@ -89,6 +102,7 @@ class ObjectiveConfig:
             split_window=0,
             split_floor=0.0,
             agent_temperature=0.1,
+            agent_spread=False,
             contrast_floor=0.0,
         )
         presets = {

@@ -166,7 +166,7 @@ class Trial:
     def measure(self) -> dict[str, float]:
         """What the model sees in rows it was not trained on; lengths in actions."""
         reading, unit = read(self.model, self.held), float(self.model.inputs.unit)
-        w = torch.cat([F.normalize(self.model.phi_cont(self.model.inputs(o)), dim=-1) for o in self.held.o.split(256)])
+        w = torch.cat([self.model.scene(o) for o in self.held.o.split(256)])
         unrelated = (w - w.roll(1, 0)).square().sum(1).double()
         touched = reading.touched
         seen = {

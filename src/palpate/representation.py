@@ -2,6 +2,7 @@
 
 import copy
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
@@ -15,6 +16,7 @@ from palpate.models.inputs import Encoding, Model
 from palpate.models.store import load_model, save_model
 
 ENCODE_ROWS = 256
+TELLING_ROWS = 10  # known positions, from which on they can contradict the frame
 
 
 @final
@@ -100,15 +102,26 @@ class Representation:
             for name, estimate in (("agent", encoding.agent), ("object", encoding.object))
             if name in known_positions
         ]
-        origin = self._origin + torch.cat(gaps).mean(0)
+        gap = torch.cat(gaps)
+        origin = self._origin + gap.mean(0)
+        known = torch.cat([_floats(known_positions[name]) for name in ("agent", "object") if name in known_positions])
+        off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, known))
+        if len(gap) >= TELLING_ROWS and off > spread / 2:
+            warnings.warn(
+                f"moved by the best translation, the estimates still lie {off:.3g} from the known positions, which are "
+                f"spread over {spread:.3g}: their frame may be turned, mirrored or scaled against that of the actions",
+                stacklevel=2,
+            )
         return Representation(self.model, self.facts | {"origin": origin.tolist()}, self._device)
 
     def to(self, device: torch.device | str) -> "Representation":
         """The same representation, computing on another device."""
         return Representation(copy.deepcopy(self.model), self.facts, device)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write `config.json` and `model.safetensors`, which `palpate.load` reads."""
+        if not overwrite and (Path(folder) / "config.json").exists():
+            raise FileExistsError(f"{folder} holds a model; overwrite it with overwrite=True, or choose another folder")
         save_model(self.model, Path(folder), self.facts)
 
     def __repr__(self) -> str:

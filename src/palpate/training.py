@@ -15,7 +15,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from palpate.checkpoint import read_state, write_state
+from palpate.checkpoint import read_facts, read_state, write_state
 from palpate.config import TrainingConfig
 from palpate.data.sources import Source
 from palpate.interrupts import interrupt_between_steps
@@ -71,6 +71,16 @@ def train(
                 run.save(folder)
             raise Interrupted(f"stopped after step {run.step} of {config.steps}")
     run.adopt_best()
+
+
+def steps_done(folder: Path) -> int:
+    """How far the run in `folder` has come."""
+    path = _checkpoint(folder)
+    return int(read_facts(path)["step"]) if path.exists() else 0
+
+
+def _checkpoint(folder: Path) -> Path:
+    return folder / "checkpoint" / "state.safetensors"
 
 
 def training_device(config: TrainingConfig) -> torch.device:
@@ -204,13 +214,12 @@ class Run:
             "source": self.source.memory(),
         }
         facts = {"step": self.step, "best_value": self.best_value if self.best else None}
-        write_state(folder / "checkpoint" / "state.safetensors", groups, facts)
+        write_state(_checkpoint(folder), groups, facts)
 
     def restore(self, folder: Path | None) -> None:
-        path = folder / "checkpoint" / "state.safetensors" if folder else None
-        if path is None or not path.exists():
+        if folder is None or not _checkpoint(folder).exists():
             return
-        groups, facts = read_state(path)
+        groups, facts = read_state(_checkpoint(folder))
         self.plain.load_state_dict(groups["model"])
         for key, value in groups["optimizer"].items():
             index, name = key.split(".")

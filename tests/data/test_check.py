@@ -35,7 +35,6 @@ def names(triples: Transitions) -> dict[str, str]:
         {"sides": (640.0, 480.0), "view": "picture", "pixels": (24, 32)},
         {"sides": (1.0, 1.0, 1.0), "contact_share": 0.02},
         {"sides": (0.001, 0.001), "contact_share": 0.9},
-        {"sides": (1.0,)},
     ],
 )
 def test_good_logs_have_no_findings(options: dict[str, Any]) -> None:
@@ -110,7 +109,9 @@ class TestFaults:
         plane = rng.normal(size=(COUNT, 2)) @ rng.normal(size=(2, 3))
         assert names(changed(good(), action=plane)) == {"flat": "forbids"}
 
-    @pytest.mark.parametrize(("n", "found"), [(3, {}), (4, {"many-dimensions": "warns"})])
+    @pytest.mark.parametrize(
+        ("n", "found"), [(1, {"one-dimension": "warns"}), (3, {}), (4, {"many-dimensions": "warns"})]
+    )
     def test_more_numbers_than_space_has_dimensions(self, n: int, found: dict[str, str]) -> None:
         assert names(changed(good(), action=np.random.default_rng(0).normal(size=(COUNT, n)))) == found
 

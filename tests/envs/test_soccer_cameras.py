@@ -177,7 +177,8 @@ def test_views_look_in_the_cardinal_directions(world: Soccer) -> None:
         for ball, side in ((ahead, 0), (left, -1)):
             states = scenes(np.array([[0.5, 0.5]]), ball)
             pixels = [seen(world, states, camera, "object")[0] for camera in FIRST_PERSON]
-            assert [bool(p.any()) for p in pixels] == [i == v for i in range(4)]
+            assert pixels[v].any()
+            assert not pixels[(v + 2) % 4].any()  # those beside it look down so steeply that they may see it too
             column = np.nonzero(pixels[v])[1].mean() - (SIZE - 1) / 2
             assert column == pytest.approx(0, abs=1) if side == 0 else column < -10
 

@@ -98,7 +98,14 @@ def test_the_share_of_contacts_is_the_wanted_one(share: float) -> None:
 
 def test_random_motion_has_a_rate_of_its_own() -> None:
     natural = Soccer(SoccerConfig(contact_share=None)).states(0, 0, 1000)
-    assert 0.05 < natural.contact.mean() < 0.4
+    assert 0.03 < natural.contact.mean() < 0.2
+
+
+def test_no_step_is_longer_than_the_stride_and_all_lengths_up_to_it_occur() -> None:
+    for stride, far in ((0.1, 0.1), (1.0, 0.9)):
+        moved = np.abs(Soccer(SoccerConfig(contact_share=0.0, stride=stride)).states(0, 0, 400).action)
+        assert moved.max() <= far + 1e-6
+        assert np.quantile(moved, (0.1, 0.9)) == pytest.approx((0.1 * far, 0.75 * far), abs=0.17 * far)
 
 
 class Reluctant:

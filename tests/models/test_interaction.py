@@ -1,8 +1,9 @@
 """What the method does with a batch beyond the contract of all models."""
 
+import pytest
 import torch
 
-from palpate.config import ModelConfig
+from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.geometry import Segment
 from palpate.models.interaction import Interaction
 
@@ -26,3 +27,35 @@ def test_an_untouched_path_tells_of_both_observations_a_touching_one_of_the_firs
     here, there = contact_gradients(touched=True)
     assert here > 0
     assert there == 0  # where the object went the path does not say
+
+
+def test_what_the_agent_sees_is_told_from_where_it_stands() -> None:
+    """Moved elsewhere as a whole, an egocentric model moves the object with the agent."""
+    torch.manual_seed(0)
+    config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
+    model, o = Interaction(config).eval(), torch.randn(5, 6)
+    before = model.encode(o)
+    with torch.no_grad():
+        model.phi_int.head.bias += torch.tensor([1.0, -2.0])
+    after = model.encode(o)
+    assert torch.allclose(after.object - before.object, torch.tensor([1.0, -2.0]).expand(5, 2), atol=1e-5)
+
+
+def contrast(apart: float, agent_spread: bool) -> float:
+    """The contrastive loss of unrelated scenes whose agents step by 1 and stand about `apart` from each other."""
+    generator = torch.Generator().manual_seed(0)
+    objective = ObjectiveConfig(agent_spread=agent_spread)
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective)).train()
+    z = apart * torch.randn(64, 2, generator=generator)
+    w = torch.randn(128, 8, generator=generator)
+    with torch.no_grad():
+        terms = model._objective(
+            torch.cat((z, z)), torch.zeros(128, 2), w, torch.ones(64, 2), torch.zeros(64), torch.tensor(0.5)
+        ).terms
+    return float(terms["contrast"])
+
+
+def test_agents_count_as_near_by_how_far_they_are_spread_not_by_how_far_they_step() -> None:
+    assert contrast(20.0, agent_spread=False) < contrast(1.0, agent_spread=False) - 10  # none is near another
+    assert contrast(20.0, agent_spread=True) == pytest.approx(contrast(1.0, agent_spread=True), abs=1e-3)
+    assert contrast(0.2, agent_spread=True) == pytest.approx(contrast(0.2, agent_spread=False))

@@ -61,6 +61,9 @@ def cases() -> list[Case]:
         Case("interaction", "contact", "mlp", 2, {"body": "axes", "radius": 0.3}),
         Case("interaction", "contact", "mlp", 2, {"outline": 4}),
         Case("interaction", "contact", "mlp", 2, {"shared_network": True}),
+        Case("interaction", "contact", "mlp", 3, {"egocentric": True}),
+        Case("interaction", "contact", "small", 2, {"egocentric": True, "body": "axes"}),
+        Case("supervised", "contact", "small", 2, {"egocentric": True}),
         Case("interaction", "paper", "mlp", 2, {"segment_gradient": True}),
         Case("interaction", "contact", "mlp", 2, {"split_on": "d", "split_window": 0}),
     ]

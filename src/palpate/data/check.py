@@ -151,6 +151,18 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
                 "Along it no position can be learned: leave that number out of the actions, or move that way too.",
             )
         )
+    if a.shape[1] == 1:
+        findings.append(
+            Finding(
+                "one-dimension",
+                "warns",
+                "the actions have one number: the agent never passes the object, so its distance cannot be told from "
+                "its size",
+                {"numbers": 1},
+                "Give the sum of the two radii, in the action's unit, as radius= or --radius; nothing is learned "
+                "without it.",
+            )
+        )
     if a.shape[1] > 3:
         findings.append(
             Finding(

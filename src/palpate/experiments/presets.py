@@ -203,8 +203,13 @@ def _sprites(preset: Preset) -> Iterator[Case]:
 def _soccer(preset: Preset) -> Iterator[Case]:
     for world, env in SOCCER.items():
         for method, fit in METHODS.items():
-            if world == "third" or method != "transporter":  # keypoints of one picture plane, not of four
-                yield _case(preset, "soccer", world, method, env, fit=fit, source="shared", triples=preset.set_triples)
+            if world == "first" and method == "transporter":  # keypoints of one picture plane, not of four
+                continue
+            carried = world == "first" and method in ("ours", "supervised")
+            yield _case(
+                preset, "soccer", world, method, env, fit=fit | ({"switches": {"egocentric": True}} if carried else {}),
+                source="shared", triples=preset.set_triples,
+            )  # fmt: skip
 
 
 def _ablation(preset: Preset) -> Iterator[Case]:

@@ -102,7 +102,10 @@ class Inputs(nn.Module):
         x = o.float()
         if self.shrink > 1:
             x = F.avg_pool2d(x, self.shrink)
-        x = (x - self.mean) / self.spread
+        return self.disturbed((x - self.mean) / self.spread, generator)
+
+    def disturbed(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Scaled observations, as they are without a generator or outside of training."""
         if generator is not None and self.training and x.dim() == 4:
             if self.sway > 0:
                 x = swayed(x, self.sway, generator)
@@ -139,10 +142,10 @@ def swayed(x: Tensor, most: float, generator: torch.Generator) -> Tensor:
     return x
 
 
-def make_encoder(config: ModelConfig) -> nn.Module:
-    """One encoder of the configured kind."""
+def make_encoder(config: ModelConfig, shape: tuple[int, ...] | None = None) -> nn.Module:
+    """One encoder of the configured kind, for what the model sees or for observations of another shape."""
     kind = {"small": SmallCNN, "resnet18": ResNet18, "mlp": MLP}[config.encoder]
-    encoder: nn.Module = kind(config.seen_shape)
+    encoder: nn.Module = kind(config.seen_shape if shape is None else shape)
     if len(config.observation_shape) == 3:
         encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return encoder

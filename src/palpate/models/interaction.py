@@ -22,6 +22,7 @@ from palpate.geometry import (
     segment_mahalanobis2,
     segment_offset,
 )
+from palpate.models.backdrop import Backdrop
 from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder, side_by_side
 from palpate.objectives.contact import (
     contact_logit,
@@ -45,6 +46,7 @@ BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the
 # Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
 # angles are known the best body is round, and with a round body none would ever be learned.
 FIRST_RATIO, SHAPE_FROM = 3.0, 0.4
+HALVED_FROM = 64  # pixels on a side
 
 
 class Interaction(Model):
@@ -57,10 +59,17 @@ class Interaction(Model):
         objective, n = config.objective, config.n
         self.inputs = Inputs(config.observation_shape)
         self.phi_int = Branch(make_encoder(config), n)
-        self.phi_cont = Branch(make_encoder(config), objective.contrast_dim)
-        shape = {"likelihood": 2 if objective.body == "axes" else 0, "point": 0, "gaussian": n * (n + 1) // 2}
+        seen = config.seen_shape
+        # An agent that looks around says what it sees of the scene but for what always stands there, and the place
+        # where it stands moves that into the common frame. Half the pixels are enough to tell scenes apart.
+        self.halved = objective.egocentric and len(seen) == 3 and min(seen[1:]) >= HALVED_FROM
+        shape = (seen[0], *(side // 2 for side in seen[1:])) if self.halved else seen
+        self.backdrop = Backdrop(shape, n) if objective.egocentric else None
+        self.frame = nn.Linear(n, objective.contrast_dim, bias=False) if objective.egocentric else None
+        self.phi_cont = Branch(make_encoder(config, shape), objective.contrast_dim)
+        extra = {"likelihood": 2 if objective.body == "axes" else 0, "point": 0, "gaussian": n * (n + 1) // 2}
         ext_encoder = self.phi_cont.encoder if objective.shared_network else make_encoder(config)
-        self.phi_ext = Branch(ext_encoder, n + shape[objective.external])
+        self.phi_ext = Branch(ext_encoder, n + extra[objective.external])
         self.split = Split(on=objective.split_on, window=objective.split_window, floor=objective.split_floor)
         # The body: its radius (for an ellipse the geometric mean of its semi-axes, and their ratio), and how softly
         # touching begins at its border.
@@ -76,9 +85,14 @@ class Interaction(Model):
 
     def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
         """L = L_int + L_cont + L_ext (Eq. 7), term by term."""
-        x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
+        both = torch.cat((batch.o, batch.o_next))
+        x = self.inputs(both, generator)
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
-        z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
+        if self.backdrop is None:
+            z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
+        else:
+            z_int, ext = side_by_side((self.phi_int, self.phi_ext), x)
+            w = self.phi_cont(self._left_over(both, z_int.detach(), generator))
         # bf16 is for the encoders; distances and likelihoods stay in float32.
         with torch.autocast(x.device.type, enabled=False):
             objective = self.fused if self.fused is not None and self.training else self._objective
@@ -90,8 +104,8 @@ class Interaction(Model):
         """The losses from what the networks say of o and o', stacked [2b, ...]."""
         objective = self.config.objective
         z_int, z_int_next = z_int_both.chunk(2)  # [b, n]
-        ext, ext_next = ext_both.chunk(2)
-        w, w_next = F.normalize(w_both, dim=-1).chunk(2)  # [b, m]
+        ext, ext_next = self._placed(ext_both, z_int_both.detach()).chunk(2)
+        w, w_next = self._scene(w_both, z_int_both.detach()).chunk(2)  # [b, m]
 
         distance = squared_distance(w, w_next).detach()
         if self.training:
@@ -100,6 +114,9 @@ class Interaction(Model):
 
         z_other = z_int_next if objective.contrast_gradient else z_int_next.detach()
         z_other = z_other * math.sqrt(objective.temperature / objective.agent_temperature)
+        if objective.agent_spread:
+            # Twice the variance is the mean square of a step from anywhere to anywhere, which is 1 in these units.
+            z_other = z_other / (2 * z_int_next.detach().var(0).sum()).clamp(min=1.0).sqrt()
         contrast = infonce(w, w_next, z_other, temperature=objective.temperature, floor=objective.contrast_floor)
         # With the gradient a small body drowns L_int and the agent's frame collapses.
         path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
@@ -153,6 +170,20 @@ class Interaction(Model):
             "stay": weight * torch.where(touched, 0.0, remained).mean(),
             "touch": torch.where(touched, met, 0.0).mean(),
         }
+
+    def _placed(self, ext: Tensor, z_int: Tensor) -> Tensor:
+        """What phi_ext says [b, n + ...], its place in the common frame."""
+        return ext if self.frame is None else torch.cat((ext[:, : self.config.n] + z_int, ext[:, self.config.n :]), 1)
+
+    def _scene(self, w: Tensor, z_int: Tensor) -> Tensor:
+        """A point of W [b, m] from what phi_cont says."""
+        return F.normalize(w if self.frame is None else w + self.frame(z_int), dim=-1)
+
+    def _left_over(self, o: Tensor, z_int: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """What phi_cont sees of observations taken by the agent."""
+        assert self.backdrop is not None
+        x = self.inputs(o)
+        return self.inputs.disturbed(self.backdrop(F.avg_pool2d(x, 2) if self.halved else x, z_int), generator)
 
     def _body(self, ext: Tensor) -> tuple[Tensor, Tensor | None]:
         """z_ext and the body's shape: an axis in the unit disc [b, 2], a triangular root [b, n, n], or nothing."""
@@ -222,7 +253,8 @@ class Interaction(Model):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         body = [p for p in (self.log_radius, self.softness, self.outline) if p is not None and p.requires_grad]
-        networks = [p for branch in (self.phi_int, self.phi_ext, self.phi_cont) for p in branch.parameters()]
+        parts = (self.phi_int, self.phi_ext, self.phi_cont, self.frame)
+        networks = [p for part in parts if part is not None for p in part.parameters()]
         groups: list[dict[str, Any]] = [
             {"params": list(dict.fromkeys(networks))},
             {"params": body, "lr_scale": BODY_LR_SCALE, "weight_decay": 0.0},
@@ -234,7 +266,7 @@ class Interaction(Model):
         """Positions, ellipsoid and orientation for observations `[b, ...]`."""
         x, unit, objective = self.inputs(o), self.inputs.unit, self.config.objective
         z_int = self.phi_int(x)
-        z_ext, shape = self._body(self.phi_ext(x))
+        z_ext, shape = self._body(self._placed(self.phi_ext(x), z_int))
         covariance = orientation = None
         if objective.external == "gaussian":
             assert shape is not None
@@ -254,8 +286,15 @@ class Interaction(Model):
 
     def distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         """d_W `[b]` between observations."""
-        w, w_next = F.normalize(self.phi_cont(self.inputs(torch.cat((o, o_next)))), dim=-1).split(len(o))
-        return squared_distance(w, w_next)
+        return squared_distance(*self.scene(torch.cat((o, o_next))).split(len(o)))
+
+    def scene(self, o: Tensor) -> Tensor:
+        """Points of W `[b, m]` for observations."""
+        x = self.inputs(o)
+        if self.backdrop is None:
+            return F.normalize(self.phi_cont(x), dim=-1)
+        z_int = self.phi_int(x)
+        return self._scene(self.phi_cont(self._left_over(o, z_int)), z_int)
 
     def contact(self, o: Tensor, o_next: Tensor) -> Tensor:
         """Probability `[b]` that the object was touched between two observations, by the split."""
@@ -266,6 +305,7 @@ class Interaction(Model):
         if self.config.objective.external != "likelihood":
             raise ValueError("this model was trained without a body; would_touch needs the 'contact' objective")
         x = self.inputs(o)
-        z_ext, shape = self._body(self.phi_ext(x))
-        path = Segment(self.phi_int(x), a / self.inputs.unit)
+        z_int = self.phi_int(x)
+        z_ext, shape = self._body(self._placed(self.phi_ext(x), z_int))
+        path = Segment(z_int, a / self.inputs.unit)
         return self._touch_logit(z_ext, shape, path, self.log_ratio, self.outline).sigmoid()

@@ -37,7 +37,7 @@ class Supervised(Model):
         position = torch.cat((labelled.object, labelled.object_next)) / unit
         terms = {
             "agent": (z_int - agent).square().sum(-1).mean(),
-            "object": (ext[:, :n] - position).square().sum(-1).mean(),
+            "object": (self._placed(ext, z_int.detach()) - position).square().sum(-1).mean(),
         }
         if self._turns:
             if labelled.angle is None or labelled.angle_next is None:
@@ -49,9 +49,13 @@ class Supervised(Model):
     def encode(self, o: Tensor) -> Encoding:
         """Positions, and the orientation where the body has axes."""
         x, n = self.inputs(o), self.config.n
-        ext = self.phi_ext(x)
+        z_int, ext = self.phi_int(x), self.phi_ext(x)
         orientation = axis_angle(F.normalize(ext[:, n:], dim=-1)) if self._turns else None
-        return Encoding(self.phi_int(x) * self.inputs.unit, ext[:, :n] * self.inputs.unit, None, orientation)
+        return Encoding(z_int * self.inputs.unit, self._placed(ext, z_int) * self.inputs.unit, None, orientation)
+
+    def _placed(self, ext: Tensor, z_int: Tensor) -> Tensor:
+        position = ext[:, : self.config.n]
+        return position + z_int if self.config.objective.egocentric else position
 
     def vitals(self) -> dict[str, float]:
         return {}

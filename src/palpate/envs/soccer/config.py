@@ -30,7 +30,8 @@ class SoccerConfig:
 
     view: Literal["third", "first"] = "third"  # one camera beside the field, or four on the agent
     size: int = 100  # pixels on a side of each picture
-    contact_share: float | None = 0.5  # wanted share of touched triples; None: whatever random motion gives
+    contact_share: float | None = 0.3  # wanted share of touched triples; None: whatever random motion gives
+    stride: float = 0.3  # farthest that the agent of a random triple goes along an axis; 1: anywhere
     shadows: bool = False  # in the pictures; in software they cost ten times the time
     agent_radius: float = 0.05
     ball_radius: float = 0.045
@@ -52,6 +53,7 @@ class SoccerConfig:
             "contact_share",
             "a share from 0 to 1, or None for the natural one",
         )
+        demand(0.02 <= self.stride <= 1, "stride", "0.02 to 1 of the field")
         demand(0.02 <= self.agent_radius <= 0.06, "agent_radius", "0.02 to 0.06 of the field")
         demand(0.02 <= self.ball_radius <= 0.06, "ball_radius", "0.02 to 0.06 of the field")
         demand(0.1 <= self.agent_speed <= 1.0, "agent_speed", "0.1 to 1 field per second")

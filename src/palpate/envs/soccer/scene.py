@@ -39,8 +39,8 @@ FAST = Look(samples=0, slices=16, stacks=10)  # for data
 FINE = Look(samples=4, slices=40, stacks=24)  # for the eye
 
 AGENT_GROUP = 2  # of geoms, so that the agent's own cameras can leave out its figure
-EYE_HEIGHT = 2.2
-EYE_PITCH = math.radians(25)  # downwards: the ball is in view both at the feet and in the far corner
+EYE_HEIGHT = 4.5  # of the mast that the agent carries
+EYE_PITCH = math.radians(45)  # downwards: from the horizon to the feet, so that the ball is in view everywhere
 EDGE = SCALE * textures.FIELD_SIDE / 2  # where the boards stand
 HORIZON = 40.0
 GOAL_HEIGHT = 1.3
@@ -129,7 +129,7 @@ def _materials() -> Iterable[str]:
     yield '<material name="field" texture="field" specular="0.05" shininess="0"/>'
     yield '<material name="ball" texture="ball" specular="0.4" shininess="0.5"/>'
     yield '<material name="net" texture="net" texrepeat="4 4" rgba="1 1 1 0.32" specular="0"/>'
-    for name in (f"{kind}{i}" for kind, i in product(("board", "crowd"), range(4))):
+    for name in (f"{kind}{i}" for kind, i in product(("board", "stand"), range(4))):
         yield f'<material name="{name}" texture="{name}" specular="0.1" emission="0.15"/>'
 
 
@@ -159,14 +159,14 @@ def _ground() -> Iterable[str]:
 
 
 def _stands() -> Iterable[str]:
-    """Boards around the field, people behind them, and flags in the corners."""
+    """Boards around the field, stands behind them, and flags in the corners."""
     for i, (x, y) in enumerate(((1, 0), (0, 1), (-1, 0), (0, -1))):
         # The picture is on local z, which looks at the field; local x runs to the right as seen from there.
         place = f'pos="{x * EDGE} {y * EDGE} 0.45" xyaxes="{y} {-x} 0 0 0 1"'
         yield f'<geom type="box" material="board{i}" size="{EDGE} 0.45 0.04" {place}/>'
         far = EDGE + 2.6
         place = f'pos="{x * far} {y * far} 1.7" xyaxes="{y} {-x} 0 {x * 0.75} {y * 0.75} 0.66"'
-        yield f'<geom type="box" material="crowd{i}" size="{EDGE} 1.7 0.05" {place}/>'
+        yield f'<geom type="box" material="stand{i}" size="{EDGE} 1.7 0.05" {place}/>'
     for flag_x, flag_y, rgba in FLAGS:
         yield f'<geom type="box" size="0.2 0.02 0.14" pos="{flag_x + 0.2} {flag_y} 1.06" rgba="{rgba} 1"/>'
 

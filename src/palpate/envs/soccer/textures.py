@@ -4,7 +4,6 @@ Legend: h and w texels, f the six faces of a cube map.
 """
 
 import functools
-from itertools import pairwise
 
 import numpy as np
 
@@ -14,18 +13,14 @@ FIELD_SIDE = 1.16  # of the painted square, in units of the unit square
 FIELD_TEXELS = 768
 BALL_TEXELS = 128
 SKY_TEXELS = 128
-BOARD_TEXELS = (48, 768)
-SEATS, SEAT_TEXELS = (12, 40), 10
+BOARD_TEXELS, STAND_TEXELS = (48, 16), (192, 16)
+SEAT_ROWS = 12
 
 MEADOW = (74.0, 112.0, 70.0)
 WHITE = np.array((245.0, 245.0, 240.0))
+ORANGE = np.array((250.0, 140.0, 24.0))  # nothing else here is
 # East, north, west and south: an agent that looks around must know which is which.
-BOARDS = (
-    ((196, 43, 52), (255, 214, 74)),
-    ((28, 86, 176), (240, 244, 250)),
-    ((112, 44, 140), (255, 150, 40)),
-    ((235, 176, 30), (30, 34, 42)),
-)
+BOARDS = ((176, 58, 62), (42, 92, 160), (112, 66, 136), (160, 138, 66))
 
 
 def field() -> np.ndarray:
@@ -34,8 +29,7 @@ def field() -> np.ndarray:
     along = (np.arange(texels) + 0.5) / texels * FIELD_SIDE + 0.5 - FIELD_SIDE / 2
     x, y = along[None, :], along[::-1, None]
     light = np.where(np.floor(x * 12) % 2 == 0, 1.0, 0.84)[..., None]
-    noise = np.random.default_rng(0).normal(1, 0.035, (texels, texels, 1))
-    grass = np.array((66.0, 148.0, 58.0)) * light * noise
+    grass = np.array((66.0, 148.0, 58.0)) * light
     soft = FIELD_SIDE / texels
     half = 0.006  # of a line's width
 
@@ -61,7 +55,7 @@ def field() -> np.ndarray:
 
 
 def ball() -> np.ndarray:
-    """White hexagons, dark pentagons: a truncated icosahedron as the power diagram of its 32 panels."""
+    """Orange hexagons, dark pentagons: a truncated icosahedron as the power diagram of its 32 panels."""
     golden = (1 + 5**0.5) / 2
     base = [(0, s, t * golden) for s in (1, -1) for t in (1, -1)]
     pentagons = np.array([np.roll(p, k) for p in base for k in range(3)])
@@ -74,7 +68,7 @@ def ball() -> np.ndarray:
     dark, pale = (at @ pentagons.T).max(-1) - 0.004, np.sort(at @ hexagons.T, -1)
     seam = np.clip((np.abs(pale[..., -1] - pale[..., -2]) - 0.006) / 0.02, 0.45, 1)[..., None]
     panel = np.clip((dark - pale[..., -1]) / 0.03 + 0.5, 0, 1)[..., None]
-    return _shades(WHITE * seam * (1 - panel) + np.array((24.0, 26.0, 38.0)) * panel)
+    return _shades(ORANGE * seam * (1 - panel) + np.array((24.0, 26.0, 38.0)) * panel)
 
 
 def sky() -> np.ndarray:
@@ -94,37 +88,18 @@ def sky() -> np.ndarray:
 
 
 def board(side: int) -> np.ndarray:
-    """The board on one side of the field: a row of blocks whose widths, marks and tones never repeat."""
+    """The board on one side of the field: its colour between white trims."""
     h, w = BOARD_TEXELS
-    ground, mark = (np.array(c, dtype=float) for c in BOARDS[side])
-    x, y = np.arange(w)[None, :] / w, np.arange(h)[:, None] / h
-    colour = np.broadcast_to(ground, (h, w, 3)).copy()
-    widths = 0.5 + np.random.default_rng(10 + side).random(9)
-    edges = np.concatenate(([0.0], np.cumsum(widths) / widths.sum()))
-    for i, (left, right) in enumerate(pairwise(edges)):
-        u = (x - left) / (right - left)
-        here = (u >= 0) & (u < 1)
-        shapes = (
-            np.abs(y - 0.5) * 2.4 + np.abs(u - 0.5) * 2.4 < 0.9,  # diamond
-            (np.abs(u - 0.5) < 0.34) & (np.abs(y - 0.5) < 0.14),  # bar
-            np.abs((u * 3 + np.abs(y - 0.5) * 2) % 1 - 0.5) < 0.22,  # chevrons
-            np.hypot((u - 0.5) * 1.6, y - 0.5) < 0.3,  # disc
-        )
-        tone = 0.82 + 0.36 * ((i * (3 + side)) % 5) / 4
-        colour = np.where(here[..., None], ground * tone, colour)
-        colour = np.where((here & shapes[(i + side) % 4])[..., None], mark, colour)
-    trim = (y < 0.07) | (y > 0.93)
-    return _shades(np.where(trim[..., None], WHITE, colour))
+    y = (np.arange(h) + 0.5)[:, None, None] / h
+    return _shades(np.where((y < 0.1) | (y > 0.9), WHITE, np.array(BOARDS[side], float)) * np.ones((h, w, 1)))
 
 
-def crowd(side: int) -> np.ndarray:
-    """People on a stand as dots in rows, mostly in the colours of the board below them."""
-    rng, seat = np.random.default_rng(20 + side), SEAT_TEXELS
-    kit = np.array([*BOARDS[side], *BOARDS[side], (225, 225, 225), (60, 64, 80), (205, 160, 130)], dtype=float)
-    people = kit[rng.integers(len(kit), size=SEATS)] * rng.uniform(0.6, 1, (*SEATS, 1))
-    at = (np.arange(seat) + 0.5) / seat - 0.5
-    body = np.tile(np.hypot(at[:, None], at[None, :]) < 0.45, SEATS)[..., None]
-    return _shades(np.where(body, people.repeat(seat, 0).repeat(seat, 1), np.array((78.0, 82.0, 92.0))))
+def stand(side: int) -> np.ndarray:
+    """Rows of seats in the board's colour, each row darker than the one above it."""
+    h, w = STAND_TEXELS
+    rows, within = np.divmod(np.arange(h) * SEAT_ROWS / h, 1)
+    shade = (0.75 - 0.3 * rows / SEAT_ROWS) * np.where(within < 0.25, 0.7, 1.0)
+    return _shades(shade[:, None, None] * np.array(BOARDS[side], float) * np.ones((h, w, 1)))
 
 
 def net() -> np.ndarray:
@@ -150,5 +125,5 @@ def _shades(colour: np.ndarray) -> np.ndarray:
 @functools.cache
 def painted() -> dict[str, np.ndarray]:
     """Every texture by its name in the scene."""
-    sides = {f"board{i}": board(i) for i in range(4)} | {f"crowd{i}": crowd(i) for i in range(4)}
+    sides = {f"board{i}": board(i) for i in range(4)} | {f"stand{i}": stand(i) for i in range(4)}
     return {"field": field(), "ball": ball(), "sky": sky(), "net": net()} | sides

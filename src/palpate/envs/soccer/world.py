@@ -143,7 +143,9 @@ class Soccer:
 
     def _propose(self, rng: np.random.Generator) -> tuple[Scene, np.ndarray]:
         """Random scenes with bodies apart, and targets of the agent [k, 2]; k varies."""
-        agent, target = rng.uniform(*AGENT_RANGE, (2, CANDIDATES, 2)).astype(np.float32)
+        agent = rng.uniform(*AGENT_RANGE, (CANDIDATES, 2)).astype(np.float32)
+        near, far = (np.clip(agent + sign * self.config.stride, *AGENT_RANGE) for sign in (-1, 1))
+        target = rng.uniform(near, far).astype(np.float32)
         position = rng.uniform(*FENCE_RANGE, (CANDIDATES, 2)).astype(np.float32)
         orientation = rng.normal(size=(CANDIDATES, 4))
         orientation = (orientation / np.linalg.norm(orientation, axis=1, keepdims=True)).astype(np.float32)
