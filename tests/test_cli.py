@@ -168,6 +168,9 @@ class TestMistakes:
         assert done.stdout == ""
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_verb_mistyped(self, run: Run) -> None:
+        refused(run("trian", "--out", "x"), "'trian' is no verb of palpate; did you mean 'train'?")
+
     def test_unknown_env(self, run: Run, tmp_path: Path) -> None:
         arguments = ["train", "--env", "palpate/SpriteBackground-v0", "--out", tmp_path / "x"]
         refused(run(*arguments), "did you mean 'palpate/SpritesBackground-v0'?")

@@ -1,10 +1,11 @@
 """The command line: argv, print, exit, and nothing else. A verb is a file; whatever is heavy is imported inside it."""
 
+import difflib
 import os
 import shlex
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import tyro
 
@@ -43,6 +44,7 @@ def main() -> None:
         return
     warnings.formatwarning = lambda message, *where: f"palpate: {message}\n"
     try:
+        _demand_verb(arguments[0])
         verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
         verb()
     except KeyboardInterrupt:
@@ -57,6 +59,14 @@ def main() -> None:
         sys.exit(2)
     except Exception as error:
         _explain(error, arguments)
+
+
+def _demand_verb(word: str) -> None:
+    """A word that is nearly a verb is taken for one; what else can be wrong, the parser says."""
+    verbs = [verb.__metadata__[0].name for verb in get_args(Verb)]
+    near = difflib.get_close_matches(word, verbs, 1)
+    if near and word not in verbs:
+        raise ValueError(f"{word!r} is no verb of palpate; did you mean {near[0]!r}?")
 
 
 def _explain(error: Exception, arguments: list[str]) -> None:
