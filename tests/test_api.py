@@ -178,6 +178,11 @@ class TestData:
         with pytest.raises(ValueError, match=f"sway is 0.1; allowed is 0 for the method '{method}'"):
             palpate.fit(triples, method=method, sway=0.1, progress=False)
 
+    def test_cameras_that_the_agent_carries_do_not_sway(self) -> None:
+        triples = collect("palpate/Sprites-v0", 20, size=32)
+        with pytest.raises(ValueError, match="sway is 0.1; allowed is 0 for cameras that the agent carries"):
+            palpate.fit(triples, switches={"egocentric": True}, sway=0.1, progress=False)
+
     def test_unknown_settings(self) -> None:
         with pytest.raises(TypeError, match="lerning_rate"):
             palpate.fit(vectors(), lerning_rate=1.0, **SHORT)
@@ -313,6 +318,7 @@ class TestAlign:
         with pytest.warns(UserWarning, match="may be turned, mirrored or scaled against that of the actions"):
             feeler.align({"observation": o, "agent": turned})
         feeler.align({"observation": o[:5], "agent": turned[:5]})
+        feeler.align({"observation": o[:1].repeat(50, 1), "object": torch.zeros(50, 2)})  # all on one mark
 
     @pytest.mark.parametrize("known", [{}, {"agent": [[0, 0]]}, {"observation": np.zeros((1, 4))}])
     def test_what_it_needs(self, feeler: Representation, known: dict[str, Any]) -> None:
@@ -403,14 +409,14 @@ class TestFolder:
         )
         assert (run / "model.safetensors").read_bytes() == before
 
-    def test_a_saved_model_is_not_overwritten_unasked_either(self, run: Path, feeler: Representation) -> None:
+    def test_a_saved_model_is_not_overwritten_unasked_either(self, run: Path, seer: Representation) -> None:
         before = (run / "model.safetensors").read_bytes()
-        with pytest.raises(FileExistsError, match="holds a model; overwrite it with overwrite=True"):
-            feeler.save(run)
+        with pytest.raises(FileExistsError, match="holds another model; overwrite it with overwrite=True"):
+            seer.save(run)
         assert (run / "model.safetensors").read_bytes() == before
-        (run / "model.safetensors").write_bytes(b"")
-        feeler.save(run, overwrite=True)
-        assert len((run / "model.safetensors").read_bytes()) == len(before)
+        palpate.load(run).save(run)  # itself
+        seer.save(run, overwrite=True)
+        assert palpate.load(run).config == seer.config
 
     def test_overwriting(self, run: Path) -> None:
         before = (run / "model.safetensors").read_bytes()
@@ -481,22 +487,24 @@ class TestFolder:
         with pytest.raises(FileNotFoundError, match="holds no run to resume"):
             palpate.fit(vectors(), out=run, resume=True, **SHORT)
 
-    @pytest.mark.parametrize("streams", [False, True])
+    @pytest.mark.parametrize("kind", ["set", "stream", "egocentric"])
     def test_stopped_and_resumed_is_straight_through(
-        self, tmp_path: Path, streams: bool, capsys: pytest.CaptureFixture[str]
+        self, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        data: Any = world("palpate/Sprites-v0", size=20) if streams else vectors()
-        straight = palpate.fit(data, out=tmp_path / "straight", **SHORT)
+        size = 64 if kind == "egocentric" else 20
+        data: Any = vectors() if kind == "set" else world("palpate/Sprites-v0", size=size)
+        settings = SHORT | {"switches": {"egocentric": kind == "egocentric"}}
+        straight = palpate.fit(data, out=tmp_path / "straight", **settings)
 
         def stop(step: int, readings: dict[str, float]) -> None:
             if step == 4:
                 os.kill(os.getpid(), signal.SIGINT)
 
         with pytest.raises(Interrupted, match="stopped after step 4 of 6"):
-            palpate.fit(data, out=tmp_path / "stopped", watch=stop, **SHORT)
+            palpate.fit(data, out=tmp_path / "stopped", watch=stop, **settings)
         assert not (tmp_path / "stopped" / "model.safetensors").exists()
         capsys.readouterr()
-        resumed = palpate.fit(data, out=tmp_path / "stopped", resume=True, **SHORT | {"progress": True})
+        resumed = palpate.fit(data, out=tmp_path / "stopped", resume=True, **settings | {"progress": True})
         assert "going on after step 4 of 6" in capsys.readouterr().err
         one, two = straight.model.state_dict(), resumed.model.state_dict()
         assert all(np.array_equal(one[k], two[k], equal_nan=True) for k in one)

@@ -181,6 +181,13 @@ class TestModel:
         assert str(error.value) == message("body", "axes", f"'round' when actions have {n} dimensions")
         assert model(n=2, objective=ObjectiveConfig(body="axes")).objective.body == "axes"
 
+    def test_a_backdrop_has_room_for_three_dimensions(self) -> None:
+        assert model(n=3, objective=ObjectiveConfig(egocentric=True)).objective.egocentric
+        with pytest.raises(ValueError, match="egocentric is True; allowed is False when actions have 4 dimensions"):
+            model(n=4, objective=ObjectiveConfig(egocentric=True))
+        with pytest.raises(ValueError, match="shared_network is True; allowed is False for egocentric observations"):
+            ObjectiveConfig(egocentric=True, shared_network=True)
+
     @pytest.mark.parametrize("name", ["contact", "paper", "paper-gaussian"])
     def test_a_line_needs_the_radius(self, name: str) -> None:
         with pytest.raises(ValueError) as error:

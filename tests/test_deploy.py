@@ -32,6 +32,7 @@ VECTOR = {"encoder": "mlp", "observation_shape": (5,), "observation_dtype": "flo
 KINDS: dict[str, dict[str, Any]] = {
     "round": PICTURE,
     "axes": PICTURE | {"objective": ObjectiveConfig(body="axes")},
+    "egocentric": PICTURE | {"observation_shape": (6, 64, 64), "objective": ObjectiveConfig(egocentric=True)},
     "round-3": VECTOR | {"n": 3},
     "gaussian": VECTOR | {"n": 2, "objective": ObjectiveConfig.named("paper-gaussian")},
     "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="axes")},
@@ -39,6 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
 OUTPUTS = {
     "round": {"agent": [2], "object": [2], "covariance": [2, 2]},
     "axes": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": []},
+    "egocentric": {"agent": [2], "object": [2], "covariance": [2, 2]},
     "round-3": {"agent": [3], "object": [3], "covariance": [3, 3]},
     "gaussian": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": []},
     "supervised": {"agent": [2], "object": [2], "orientation": []},

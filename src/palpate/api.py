@@ -142,6 +142,8 @@ def fit(
     config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "jitter", "sway")})
     if config.sway and method != "interaction":
         raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")
+    if config.sway and switches.get("egocentric"):
+        raise ValueError(f"sway is {config.sway}; allowed is 0 for cameras that the agent carries (egocentric)")
     feed = _feed(data, method, config, device)
     model_config = ModelConfig(
         method=method,

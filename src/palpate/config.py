@@ -171,6 +171,12 @@ class ModelConfig:
                 "finds points of the picture plane: it needs pictures, and actions of 2 dimensions"
             )
         _demand(
+            not self.objective.egocentric or self.n <= 3,
+            "egocentric",
+            True,
+            f"False when actions have {self.n} dimensions: a backdrop has room for 3",
+        )
+        _demand(
             self.objective.body == "round" or self.n == 2,
             "body",
             "axes",

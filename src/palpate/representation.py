@@ -106,7 +106,7 @@ class Representation:
         origin = self._origin + gap.mean(0)
         known = torch.cat([_floats(known_positions[name]) for name in ("agent", "object") if name in known_positions])
         off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, known))
-        if len(gap) >= TELLING_ROWS and off > spread / 2:
+        if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
                 f"moved by the best translation, the estimates still lie {off:.3g} from the known positions, which are "
                 f"spread over {spread:.3g}: their frame may be turned, mirrored or scaled against that of the actions",
@@ -120,9 +120,7 @@ class Representation:
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write `config.json` and `model.safetensors`, which `palpate.load` reads."""
-        if not overwrite and (Path(folder) / "config.json").exists():
-            raise FileExistsError(f"{folder} holds a model; overwrite it with overwrite=True, or choose another folder")
-        save_model(self.model, Path(folder), self.facts)
+        save_model(self.model, Path(folder), self.facts, overwrite=overwrite)
 
     def __repr__(self) -> str:
         config = self.config

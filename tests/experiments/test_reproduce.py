@@ -284,7 +284,7 @@ class TestRuns:
             rows, columns = picture.shape[:2]
             i, j = int((top - y) / (top - bottom) * rows), int((x - left) / (right - left) * columns)
             ball = picture[i - 2 : i + 3, j - 2 : j + 3].astype(int)
-            assert np.ptp(ball, axis=-1).min() < 30  # black or white, on green
+            assert np.ptp(ball, axis=-1).min() < 30  # its dark patches, on green
 
     def test_vectors_are_the_same_mixture_for_every_seed(self) -> None:
         one, two = (mixtures("palpate/Sprites-v0", 300, seed=seed, size=20) for seed in (0, 1))

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from palpate.choices import choose
-from palpate.config import Encoder, TrainingConfig
+from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
 EXPERIMENTS: tuple[Experiment, ...] = ("sprites", "soccer", "ablation", "shares")
@@ -46,6 +46,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "no-stay-level": {"stay_level": 1e6},
     "no-contrast-floor": {"contrast_floor": 0.0},
     "contrast-gradient": {"contrast_gradient": True},
+    "no-agent-spread": {"agent_spread": False},
     "agent-temperature-1": {"agent_temperature": 1.0},
     "agent-temperature-0.1": {"agent_temperature": 0.1},
     "shared-network": {"shared_network": True},
@@ -130,12 +131,16 @@ class Case:
         """All that the numbers depend on, ready for JSON."""
         everything = asdict(self)
         everything["training"] = {k: v for k, v in everything["training"].items() if k not in NOT_A_SETTING}
-        everything["chosen"] = self._chosen()
+        everything["chosen"], everything["objective"] = self._chosen()
+        if self.env in SOCCER.values():
+            from palpate.envs.soccer.config import VERSION  # with it come all worlds, and torch
+
+            everything["world_version"] = VERSION
         plain: dict[str, Any] = json.loads(json.dumps(everything))
         return plain
 
-    def _chosen(self) -> dict[str, Any]:
-        """What `fit` chooses where this case says nothing: another version may choose otherwise."""
+    def _chosen(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What `fit` chooses where this case says nothing, and the objective: in another version they may differ."""
         views = 4 if self.env == SOCCER["first"] else 1
         choices = choose(
             {"encoder": self.encoder, **self.fit.get("switches", {})},
@@ -146,7 +151,9 @@ class Case:
             method=self.fit.get("method", "interaction"),
             objective=self.fit.get("objective", "contact"),
         )
-        return {choice.name: choice.value for choice in choices if choice.name in ("jitter", "sway", "contrast_floor")}
+        chosen = {c.name: c.value for c in choices if c.name in ("jitter", "sway", "contrast_floor")}
+        switches = {name: chosen[name] for name in ("contrast_floor",) if name in chosen} | self.fit.get("switches", {})
+        return chosen, asdict(ObjectiveConfig.named(self.fit.get("objective", "contact"), **switches))
 
     def digest(self) -> str:
         """Short and different for different settings."""

@@ -112,13 +112,12 @@ def _measured(
                 watch=clock,
                 **case.fit,
             )
-        scores = _rounded(evaluate(model, test, reference=reference).as_dict())
-        facts = {"vitals": _rounded(model.model.vitals()), "findings": model.facts["findings"]}
+            scores = _rounded(evaluate(model, test, reference=reference).as_dict())
+            facts = {"vitals": _rounded(model.model.vitals()), "findings": model.facts["findings"]}
+            seconds = time.monotonic() - began
+            arrays = samples(case, model, test, reference, everything=case.source == "shared")
     except NonFiniteLoss as error:
-        facts = {"diverged": str(error)}
-    seconds = time.monotonic() - began
-    if scores:
-        arrays = samples(case, model, test, reference, everything=case.source == "shared")
+        facts, seconds = {"diverged": str(error)}, time.monotonic() - began
     row = {
         "format": FORMAT,
         **{name: getattr(case, name) for name in ("experiment", "world", "method", "seed", "preset")},

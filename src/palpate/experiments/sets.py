@@ -15,6 +15,7 @@ from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.data.workers import available_cores
 from palpate.envs.registration import world
+from palpate.envs.soccer.config import VERSION
 from palpate.experiments.presets import REFERENCE_SEED, TEST_SEED, Case
 
 
@@ -35,7 +36,7 @@ def training_data(case: Case, folder: Path, device: torch.device) -> Any:
 
 
 def held_back(case: Case, folder: Path) -> tuple[Labelled, Labelled]:
-    """Test and reference triples: half of them contacts, whatever the share in training; the same for all seeds."""
+    """Test and reference triples, the same for all seeds; as many contacts as the world has by default."""
     wanted = ((case.test_triples, TEST_SEED), (case.reference_triples, REFERENCE_SEED))
     if case.source == "shared":
         test, reference = (
@@ -73,7 +74,8 @@ def sets_on_disk(cases: Sequence[Case], folder: Path) -> dict[Path, tuple[str, i
 
 
 def set_path(case: Case, folder: Path, count: int, seed: int) -> Path:
-    return folder / f"{case.env.split('/')[1]}-{count}-{case.size}-{seed}.h5"
+    """Named by all that its rows follow from, the world's version too: an older one's rows are not taken for these."""
+    return folder / f"{case.env.split('/')[1]}.{VERSION}-{count}-{case.size}-{seed}.h5"
 
 
 def gather(path: Path, env: str, count: int, seed: int, size: int, progress: Progress | None = None) -> None:

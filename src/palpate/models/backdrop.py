@@ -15,7 +15,7 @@ MEMORY = 0.01  # weight of a batch in the running averages
 
 
 class Backdrop(nn.Module):
-    """A grid of pictures over the agent's places, read between the four nearest; what is seen but not there is left.
+    """A grid of pictures over the agent's places, read between the nearest ones; what is seen but not there is left.
 
     From one place the agent always sees the same world, but for the object, which is here and there: so the average
     picture of a place is the world without it. Without this, W can tell two observations by a thousand things

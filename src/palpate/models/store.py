@@ -32,14 +32,19 @@ def build(config: ModelConfig) -> Model:
     return model
 
 
-def save_model(model: Model, folder: Path, facts: dict[str, Any]) -> None:
+def save_model(model: Model, folder: Path, facts: dict[str, Any], *, overwrite: bool = True) -> None:
     """Write the two files; `facts` go into `config.json` beside the model's own configuration."""
+    path = folder / "config.json"
+    text = json.dumps({"format_version": FORMAT_VERSION, "model": asdict(model.config), **facts}, indent=2) + "\n"
+    if not overwrite and path.exists() and path.read_text(encoding="utf-8") != text:
+        raise FileExistsError(
+            f"{folder} holds another model; overwrite it with overwrite=True, or choose another folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     write_state(folder / "model.safetensors", {"model": model.state_dict()}, {})
-    text = json.dumps({"format_version": FORMAT_VERSION, "model": asdict(model.config), **facts}, indent=2)
     temporary = folder / f".config.json.{os.getpid()}"
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, folder / "config.json")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
