@@ -188,6 +188,9 @@ class TestRefusals:
         self, tmp_path: Path, exported: Get, monkeypatch: pytest.MonkeyPatch, format: str
     ) -> None:
         """By a thousandth of the unit, in one coordinate of one output, in large batches alone."""
+        if format == "onnx":  # which takes seconds to make
+            content = exported("round-3", "onnx").path.read_bytes()
+            monkeypatch.setattr(deploy, "_onnx", lambda program, metadata: content)
         name = f"_run_{format}"
         load = getattr(deploy, name)
 
@@ -202,9 +205,6 @@ class TestRefusals:
             return run
 
         monkeypatch.setattr(deploy, name, broken)
-        if format == "onnx":  # which is there, and takes seconds to make
-            content = exported("round-3", "onnx").path.read_bytes()
-            monkeypatch.setattr(deploy, "_onnx", lambda program, metadata: content)
         says = r"differ from the model by 0\.001 of .*nothing was written"
         self.refused(tmp_path, made("round-3"), says, format=format)
 

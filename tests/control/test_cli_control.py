@@ -127,7 +127,7 @@ def test_another_trained_model_is_another_setting(run: Run, tmp_path: Path) -> N
     assert run(*where)[0] == 0
     assert "0 runs made, 1 were there" in run(*where)[1]
     again = Representation(load_model(model)[0], {"origin": [1.0, 0.0]})
-    again.save(model)
+    again.save(model, overwrite=True)
     refused(run(*where), "interaction-0.json was made with weights")
     (out / "interaction-0.json").unlink()
     refused(run(*where), "interaction-0 was made with weights")
