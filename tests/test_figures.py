@@ -140,10 +140,19 @@ def test_curves_show_every_loss_and_the_constant_answer() -> None:
 
 def test_curves_keep_negative_losses() -> None:
     (losses,) = curves([{"step": 1, "touch": 0.5}, {"step": 2, "touch": -0.01}, {"step": 3, "touch": -2.0}]).axes
-    assert losses.get_yscale() == "symlog"
+    assert losses.get_yscale() == "linear"
     low, high = losses.get_ylim()
     assert low < -2
     assert high > 0.5
+
+
+def test_negative_losses_have_an_axis_of_their_own() -> None:
+    figure = curves([{"step": step, "agent": 0.1 / step, "contrast": -step} for step in (1, 2, 3)])
+    left, right = figure.axes
+    assert (left.get_yscale(), right.get_yscale()) == ("log", "linear")
+    assert line(right, "contrast (right)").get_ydata().tolist() == [-1, -2, -3]
+    assert [text.get_text() for text in right.get_legend().get_texts()] == ["agent", "contrast (right)"]
+    save(figure)
 
 
 def test_curves_without_losses_or_anything() -> None:

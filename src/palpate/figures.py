@@ -86,7 +86,7 @@ def overlay(
 def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """The loss terms over the steps of a run, and L_test where it was measured; `rows` are those of `metrics.jsonl`.
 
-    The losses' axis is logarithmic. Where some are negative, as log-likelihoods may be, it is linear around zero.
+    Losses have a logarithmic axis; those that are negative somewhere, as InfoNCE is, a linear one on the right.
     """
     terms = {name: series for name in TERMS if len(series := _series(rows, name))}
     test, constant = _series(rows, "l_test"), _series(rows, "constant l_test")
@@ -96,14 +96,19 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     figure = blank(4.4 * panels, 3.2)
     if terms:
         axes = panel(figure, 1, panels, title="Losses", xlabel="step")
+        signed = [name for name, series in terms.items() if (series[:, 1] <= 0).any()]
+        right = axes.twinx() if 0 < len(signed) < len(terms) else axes
         for name, series in terms.items():
-            axes.plot(*series.T, color=TERMS[name], linewidth=1.4, label=name)
-        values = np.concatenate(list(terms.values()))[:, 1]
-        if (values > 0).all():
+            there, label = (right, f"{name} (right)") if name in signed and right is not axes else (axes, name)
+            there.plot(*series.T, color=TERMS[name], linewidth=1.4, label=label)
+        if len(signed) < len(terms):
             axes.set_yscale("log")
-        else:
-            axes.set_yscale("symlog", linthresh=np.abs(values[values != 0]).min(initial=1.0))
-        axes.legend(frameon=False, fontsize=9)
+        if right is not axes:
+            right.tick_params(labelsize=9)
+            right.spines["top"].set_visible(False)
+        lines = [line for each in dict.fromkeys((axes, right)) for line in each.get_lines()]
+        names = [str(line.get_label()) for line in lines]
+        right.legend(lines, names, loc="center right", framealpha=0.8, edgecolor="none", fontsize=9)
     if len(test):
         axes = panel(figure, panels, panels, title="$L_{test}$ (Eq. 8)", xlabel="step")
         axes.plot(*test.T, color=BLUE, linewidth=1.4, marker="o", markersize=3, label="learned")
