@@ -49,13 +49,15 @@ def test_three_streams_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_captured_step_is_the_plain_step() -> None:
-    """Of a stream, and of a set whose pictures are disturbed anew at every step."""
+    """Of a stream, and of a set whose pictures are disturbed anew at every step, also before a backdrop."""
     for captured, plain in zip(readings(stream()), readings(stream(), graph=False), strict=True):
         assert captured == pytest.approx(plain, rel=1e-3, abs=1e-5)
-    triples, disturbed = collect("palpate/Sprites-v0", 1000, size=32), {"sway": 0.1, "jitter": 0.1}
-    together = zip(readings(triples, **disturbed), readings(triples, graph=False, **disturbed), strict=True)
-    for captured, plain in together:
-        assert captured == pytest.approx(plain, rel=1e-2, abs=1e-4)
+    ways: list[dict[str, Any]] = [{"sway": 0.1, "jitter": 0.1}, {"switches": {"egocentric": True}, "jitter": 0.1}]
+    for size, way in zip((32, 64), ways, strict=True):
+        triples = collect("palpate/Sprites-v0", 1000, size=size)
+        together = zip(readings(triples, **way), readings(triples, graph=False, **way), strict=True)
+        for captured, plain in together:
+            assert captured == pytest.approx(plain, rel=1e-2, abs=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own compiler,
