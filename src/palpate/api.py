@@ -128,7 +128,8 @@ def fit(
     switches = switches or {}
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
-    given |= {"sway": config.sway, **switches}
+    told = (*CHOSEN_SWITCHES, "egocentric")
+    given |= {"sway": config.sway, **{name: switches[name] for name in told if name in switches}}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
         shape=triples.observation_shape,

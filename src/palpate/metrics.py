@@ -77,7 +77,7 @@ class Scores:
     def notes(self) -> list[str]:
         """What a reader of the table must know."""
         notes = []
-        if self.l_test is not None and self.l_test > self.constant["l_test"]:
+        if self.l_test > self.constant["l_test"]:
             notes.append(
                 "worse than an answer that ignores the observation: the true states' frame may be turned, mirrored or "
                 "scaled against that of the actions, or nothing was learned"

@@ -85,14 +85,14 @@ class Interaction(Model):
 
     def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
         """L = L_int + L_cont + L_ext (Eq. 7), term by term."""
-        both = torch.cat((batch.o, batch.o_next))
-        x = self.inputs(both, generator)
+        clean = self.inputs(torch.cat((batch.o, batch.o_next)))
+        x = self.inputs.disturbed(clean, generator)
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
         if self.backdrop is None:
             z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
         else:
             z_int, ext = side_by_side((self.phi_int, self.phi_ext), x)
-            w = self.phi_cont(self._left_over(both, z_int.detach(), generator))
+            w = self.phi_cont(self._left_over(clean, z_int.detach(), generator))
         # bf16 is for the encoders; distances and likelihoods stay in float32.
         with torch.autocast(x.device.type, enabled=False):
             objective = self.fused if self.fused is not None and self.training else self._objective
@@ -179,10 +179,9 @@ class Interaction(Model):
         """A point of W [b, m] from what phi_cont says."""
         return F.normalize(w if self.frame is None else w + self.frame(z_int), dim=-1)
 
-    def _left_over(self, o: Tensor, z_int: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """What phi_cont sees of observations taken by the agent."""
+    def _left_over(self, x: Tensor, z_int: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """What phi_cont sees of scaled observations taken by the agent."""
         assert self.backdrop is not None
-        x = self.inputs(o)
         return self.inputs.disturbed(self.backdrop(F.avg_pool2d(x, 2) if self.halved else x, z_int), generator)
 
     def _body(self, ext: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -294,7 +293,7 @@ class Interaction(Model):
         if self.backdrop is None:
             return F.normalize(self.phi_cont(x), dim=-1)
         z_int = self.phi_int(x)
-        return self._scene(self.phi_cont(self._left_over(o, z_int)), z_int)
+        return self._scene(self.phi_cont(self._left_over(x, z_int)), z_int)
 
     def contact(self, o: Tensor, o_next: Tensor) -> Tensor:
         """Probability `[b]` that the object was touched between two observations, by the split."""
