@@ -57,6 +57,8 @@ def test_the_captured_step_is_the_plain_step() -> None:
         triples = collect("palpate/Sprites-v0", 1000, size=size)
         together = zip(readings(triples, **way), readings(triples, graph=False, **way), strict=True)
         for captured, plain in together:
+            # A share of a few distances around a cut: one of them on its other side, and it moves.
+            assert captured.pop("separation") == pytest.approx(plain.pop("separation"), abs=0.1)
             assert captured == pytest.approx(plain, rel=1e-2, abs=1e-4)
 
 

@@ -241,7 +241,12 @@ def _feed(data: Transitions | Labelled | Sprites, method: Method, config: Traini
         if config.compile:
             data.compile()
         sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
-        batches = (LabelledStream if supervised else Stream)(data, config.batch_size)
+        least = config.least_contacts
+        batches = (
+            LabelledStream(data, config.batch_size)
+            if supervised
+            else Stream(data, config.batch_size, least_contacts=least)
+        )
         return Feed(batches, sample, sample.a, None, f"stream of {data.config}")
     triples = data.transitions if isinstance(data, Labelled) else data
     if len(triples) < config.batch_size + 2:

@@ -231,8 +231,8 @@ class TrainingConfig:
     """Training pictures of a batch are all moved by the same few pixels, at most this share of a side. Against
     overfitting: left out, it is 0.04 where a large network learns from a fixed set, else 0."""
     least_contacts: float = 0.15
-    """Contacts that are rarer than this share are drawn more often, from a fixed set that fits into memory; 0: as they
-    come."""
+    """Contacts that are rarer than this share are drawn more often, from a fixed set that fits into memory; of a stream
+    more is drawn, to choose from, where they or the untouched are rarer. 0: as they come."""
     seed: int = 0
     """Of weights, batches and everything else random."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -117,6 +117,7 @@ class Run:
         self.best_value = math.inf
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.progress = torch.zeros((), device=self.device)
+        source.ask(self.contacts)
         self.notes: Notes | None = None
         self.kept_notes: dict[str, Tensor] = {}
         if config.compile:
@@ -141,15 +142,24 @@ class Run:
         self.optimizer.optimizer.found_inf = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
         self.optimizer.step()
 
+    def contacts(self, batch: Any) -> Tensor:
+        """Which triples the model, as it is, takes for contacts."""
+        self.plain.eval()
+        with torch.no_grad(), self.fabric.autocast():
+            contacts = self.plain.contacts(batch)
+        self.plain.train()
+        return contacts
+
     def captured(self) -> Callable[[], None]:
         """`advance` as a CUDA graph: the first steps run eagerly to settle memory and choose kernels."""
-        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        graph.register_generator_state(self.generator)
+        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         held: Any = None  # where batches that come from the host are put for the graph to find
-        eager_steps, captured = 3, False
+        eager_steps, captured, pool = 3, False, self.source.pool
 
         def step() -> None:
-            nonlocal held, eager_steps, captured
+            nonlocal graph, held, eager_steps, captured, pool
+            if pool != self.source.pool:
+                graph, eager_steps, captured, pool = torch.cuda.CUDAGraph(), 3, False, self.source.pool
             if not self.source.capturable:
                 fresh = self.source.draw(self.generator)
                 held = fresh if held is None else type(fresh)(*map(Tensor.copy_, held, fresh))
@@ -161,6 +171,7 @@ class Run:
                 torch.cuda.current_stream().wait_stream(side)
                 return
             if not captured:
+                graph.register_generator_state(self.generator)
                 with torch.cuda.graph(graph):
                     self.advance(held)
                 captured = True
@@ -179,6 +190,7 @@ class Run:
         """Averages since the last call; raises if a step was not finite."""
         assert self.notes is not None
         rate = self.config.learning_rate_at(self.step / self.config.steps)
+        self.source.adapt()
         return {**self.notes.read(), **self.plain.vitals(), **self.source.vitals(), "learning_rate": rate}
 
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Where batches come from: a set that lives on the training device, or one read from disk with bounded memory."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar, final
 
@@ -27,6 +28,7 @@ class Source(ABC, Generic[BatchT_co]):
     observation_shape: tuple[int, ...]
     n: int
     capturable = True  # `draw` and `learn` are device work without host synchronisation, fit for a CUDA graph
+    pool = 1  # how many times a batch is drawn to choose one from; `draw` is other device work when it changes
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> BatchT_co:
@@ -34,6 +36,12 @@ class Source(ABC, Generic[BatchT_co]):
 
     def learn(self, contacts: Tensor) -> None:
         """Which triples of the last batch, `[b]`, are taken for contacts by now."""
+
+    def ask(self, judge: Callable[[Batch], Tensor]) -> None:
+        """Whom to ask which triples, `[b]`, are surely contacts, before a batch is chosen."""
+
+    def adapt(self) -> None:
+        """Draw otherwise from now on if what was learned asks for it; may wait for the device."""
 
     def seek(self, step: int) -> None:
         """Continue as if `step` batches had been drawn, beside the generator's state and `memory`."""

@@ -52,6 +52,10 @@ class Model(nn.Module, ABC):
         terms = self.loss(batch, torch.Generator(batch.a.device), torch.ones((), device=batch.a.device)).terms
         return float(sum(terms.values()))
 
+    def contacts(self, batch: Any) -> Tensor:
+        """Triples `[b]` that are surely contacts, where a model tells them apart; device work only."""
+        return torch.zeros(len(batch.a), dtype=torch.bool, device=batch.a.device)
+
     @abstractmethod
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser, with an optional `lr_scale` each."""

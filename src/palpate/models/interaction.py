@@ -60,15 +60,15 @@ class Interaction(Model):
         self.inputs = Inputs(config.observation_shape)
         self.phi_int = Branch(make_encoder(config), n)
         seen = config.seen_shape
-        # An agent that looks around says what it sees of the scene but for what always stands there, and the place
-        # where it stands moves that into the common frame. Half the pixels are enough to tell scenes apart.
+        # An agent that looks around says what it sees beside what always stands there, and the place where it stands
+        # moves that into the common frame. From a whole picture phi_ext would read that place, and undo the move.
         self.halved = objective.egocentric and len(seen) == 3 and min(seen[1:]) >= HALVED_FROM
         shape = (seen[0], *(side // 2 for side in seen[1:])) if self.halved else seen
         self.backdrop = Backdrop(shape, n) if objective.egocentric else None
         self.frame = nn.Linear(n, objective.contrast_dim, bias=False) if objective.egocentric else None
         self.phi_cont = Branch(make_encoder(config, shape), objective.contrast_dim)
         extra = {"likelihood": 2 if objective.body == "axes" else 0, "point": 0, "gaussian": n * (n + 1) // 2}
-        ext_encoder = self.phi_cont.encoder if objective.shared_network else make_encoder(config)
+        ext_encoder = self.phi_cont.encoder if objective.shared_network else make_encoder(config, shape)
         self.phi_ext = Branch(ext_encoder, n + extra[objective.external])
         self.split = Split(on=objective.split_on, window=objective.split_window, floor=objective.split_floor)
         # The body: its radius (for an ellipse the geometric mean of its semi-axes, and their ratio), and how softly
@@ -91,8 +91,9 @@ class Interaction(Model):
         if self.backdrop is None:
             z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
         else:
-            z_int, ext = side_by_side((self.phi_int, self.phi_ext), x)
-            w = self.phi_cont(self._left_over(clean, z_int.detach(), generator))
+            z_int = self.phi_int(x)
+            left = self._left_over(clean, z_int.detach(), generator)
+            ext, w = side_by_side((self.phi_ext, self.phi_cont), left)
         # bf16 is for the encoders; distances and likelihoods stay in float32.
         with torch.autocast(x.device.type, enabled=False):
             objective = self.fused if self.fused is not None and self.training else self._objective
@@ -125,9 +126,7 @@ class Interaction(Model):
             "contrast": contrast.mean(),
             **self._external(ext, ext_next, path, touched, t, progress),
         }
-        # A threshold of one batch is not trusted so far, nor one between classes that are not apart yet.
-        sure = touched & (self.split.valley >= SEPARABLE) if objective.split_window else None
-        return Loss(terms, {"contact_share": touched.float().mean()}, sure)
+        return Loss(terms, {"contact_share": touched.float().mean()}, self._sure(touched))
 
     def _external(
         self, ext: Tensor, ext_next: Tensor, path: Segment, touched: Tensor, t: Tensor, progress: Tensor
@@ -180,8 +179,9 @@ class Interaction(Model):
         return F.normalize(w if self.frame is None else w + self.frame(z_int), dim=-1)
 
     def _left_over(self, x: Tensor, z_int: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """What phi_cont sees of scaled observations taken by the agent."""
-        assert self.backdrop is not None
+        """What phi_ext and phi_cont see of scaled observations: all, or what an agent with cameras sees there anew."""
+        if self.backdrop is None:
+            return x
         return self.inputs.disturbed(self.backdrop(F.avg_pool2d(x, 2) if self.halved else x, z_int), generator)
 
     def _body(self, ext: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -232,6 +232,14 @@ class Interaction(Model):
         left_out = {"contrast", "stay"} if self.config.objective.external == "likelihood" else {"contrast"}
         return float(sum(value for name, value in terms.items() if name not in left_out))
 
+    def contacts(self, batch: Batch) -> Tensor:
+        return self._sure(self.split(self.distance(batch.o, batch.o_next)))
+
+    def _sure(self, touched: Tensor) -> Tensor:
+        """A threshold of one batch is not trusted so far, nor one between classes that are not apart yet."""
+        apart = self.split.valley >= SEPARABLE
+        return touched & apart if self.config.objective.split_window else torch.zeros_like(touched)
+
     def vitals(self) -> dict[str, float]:
         """What a person watching the run wants to know beside its losses; waits for the device."""
         vitals = {"separation": self.split.separation()}
@@ -265,7 +273,7 @@ class Interaction(Model):
         """Positions, ellipsoid and orientation for observations `[b, ...]`."""
         x, unit, objective = self.inputs(o), self.inputs.unit, self.config.objective
         z_int = self.phi_int(x)
-        z_ext, shape = self._body(self._placed(self.phi_ext(x), z_int))
+        z_ext, shape = self._body(self._placed(self.phi_ext(self._left_over(x, z_int)), z_int))
         covariance = orientation = None
         if objective.external == "gaussian":
             assert shape is not None
@@ -305,6 +313,6 @@ class Interaction(Model):
             raise ValueError("this model was trained without a body; would_touch needs the 'contact' objective")
         x = self.inputs(o)
         z_int = self.phi_int(x)
-        z_ext, shape = self._body(self._placed(self.phi_ext(x), z_int))
+        z_ext, shape = self._body(self._placed(self.phi_ext(self._left_over(x, z_int)), z_int))
         path = Segment(z_int, a / self.inputs.unit)
         return self._touch_logit(z_ext, shape, path, self.log_ratio, self.outline).sigmoid()
