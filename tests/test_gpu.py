@@ -1,11 +1,13 @@
 """What only a GPU can show: the captured, compiled and parallel step against the plain one. Run with `-m gpu`."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import palpate.data.stream
 import palpate.models.interaction
 from palpate.api import fit
 from palpate.config import ModelConfig
@@ -60,6 +62,16 @@ def test_the_captured_step_is_the_plain_step() -> None:
             # A share of a few distances around a cut: one of them on its other side, and it moves.
             assert captured.pop("separation") == pytest.approx(plain.pop("separation"), abs=0.1)
             assert captured == pytest.approx(plain, rel=1e-2, abs=1e-4)
+
+
+def test_the_step_is_captured_anew_when_more_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(palpate.data.stream, "JUDGED", 10)
+    monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
+    choosy: dict[str, Any] = {"least_contacts": 0.51}
+    plain = readings(stream(), graph=False, **choosy)
+    assert plain[-1]["contact_share"] != readings(stream(), least_contacts=0.0)[-1]["contact_share"]
+    for captured, expected in zip(readings(stream(), **choosy), plain, strict=True):
+        assert captured == pytest.approx(expected, rel=1e-2, abs=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own compiler,

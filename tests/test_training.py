@@ -16,6 +16,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import palpate.data.stream
+import palpate.models.interaction
 from palpate.checkpoint import read_state, write_state
 from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
 from palpate.data.sources import OnDisk, Resident, Source
@@ -87,10 +89,14 @@ def sprites() -> Sprites:
     return Sprites(SpritesConfig(size=20))
 
 
-@pytest.fixture(params=["stream", "resident", "on disk"])
-def make_source(request: pytest.FixtureRequest, sprites: Sprites) -> Callable[[], Any]:
+@pytest.fixture(params=["stream", "choosy stream", "resident", "on disk"])
+def make_source(request: pytest.FixtureRequest, sprites: Sprites, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     if request.param == "stream":
         return lambda: Stream(sprites, BATCH)
+    if request.param == "choosy stream":  # from its first reading on, without waiting for classes that are apart
+        monkeypatch.setattr(palpate.data.stream, "JUDGED", 1)
+        monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
+        return lambda: Stream(sprites, BATCH, least_contacts=0.51)
     if request.param == "resident":
         return lambda: Resident(triples(), BATCH, "cpu")
     return lambda: OnDisk(triples(), BATCH, "cpu", seed=3, group_bytes=2000)

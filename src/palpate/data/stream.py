@@ -63,7 +63,7 @@ class Stream(Source[Batch]):
         drawn = Batch(*map(torch.cat, zip(*(self._fresh(generator) for _ in range(self.pool)), strict=True)))
         contacts = self._judge(drawn)
         self._note(contacts)
-        rare = contacts if self._share < 0.5 else ~contacts & contacts.any()
+        rare = torch.where(contacts.float().mean() > 0.5, ~contacts, contacts)
         order = torch.rand(len(rare), generator=generator, device=rare.device)
         # First the rare, but no more than half a batch of them, then the others.
         order += torch.where(rare, torch.where(rare.cumsum(0) <= self._batch_size // 2, 1.0, -1.0), 0.0)
