@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import palpate.data.stream
 import palpate.models.interaction
+import palpate.training
 from palpate.checkpoint import read_state, write_state
 from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
 from palpate.data.sources import OnDisk, Resident, Source
@@ -95,6 +96,7 @@ def make_source(request: pytest.FixtureRequest, sprites: Sprites, monkeypatch: p
         return lambda: Stream(sprites, BATCH)
     if request.param == "choosy stream":  # from its first reading on, without waiting for classes that are apart
         monkeypatch.setattr(palpate.data.stream, "JUDGED", 1)
+        monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 2)
         monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
         return lambda: Stream(sprites, BATCH, least_contacts=0.51)
     if request.param == "resident":
@@ -130,6 +132,37 @@ class TestSeed:
         names = [name for name in before if name.startswith("phi_")]
         assert names
         assert all(not torch.equal(before[name], after[name]) for name in names)
+
+
+@pytest.mark.parametrize("make_source", ["choosy stream"], indirect=True)
+class TestChoosing:
+    def test_the_model_is_asked_once_there_is_something_to_choose(
+        self, make_source: Callable[[], Any], sprites: Sprites, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[int] = []
+        plain = Interaction.contacts
+
+        def contacts(self: Interaction, batch: Batch) -> Tensor:
+            assert not self.training
+            asked.append(len(batch.a))
+            return plain(self, batch)
+
+        monkeypatch.setattr(Interaction, "contacts", contacts)
+        model = trained(make_source, settings())
+        assert asked == [palpate.data.stream.POOL * BATCH] * 10  # from step 2 on
+        assert model.training is False
+        assert not same(weights(model), weights(trained(lambda: Stream(sprites, BATCH), settings())))
+
+    def test_a_checkpoint_from_before_streams_remembered_anything(
+        self, make_source: Callable[[], Any], tmp_path: Path
+    ) -> None:
+        with pytest.raises(Interrupted):
+            trained(make_source, settings(), folder=tmp_path, watch=stop_at(4))
+        path = tmp_path / "checkpoint" / "state.safetensors"
+        groups, facts = read_state(path)
+        write_state(path, groups | {"source": {}}, facts)
+        trained(make_source, settings(), folder=tmp_path)
+        assert read_state(path)[1]["step"] == 12
 
 
 class TestResume:
@@ -534,6 +567,10 @@ class TestEvaluation:
             evaluate=lambda model: {"held_out": model.held_out(held_out)},
         )
         assert same(weights(plain), weights(watched))
+
+    def test_neither_does_logging(self, make_source: Callable[[], Any]) -> None:
+        often = trained(make_source, settings(log_every=3, evaluate_every=5), evaluate=lambda model: {})
+        assert same(weights(often), weights(trained(make_source, settings(log_every=12))))
 
     @pytest.mark.parametrize(("log_every", "evaluate_every"), [(4, 4), (4, 3), (10, 5)])
     def test_comes_as_often_as_asked(self, log_every: int, evaluate_every: int) -> None:

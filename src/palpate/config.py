@@ -84,7 +84,7 @@ class ObjectiveConfig:
             not (self.egocentric and self.shared_network),
             "shared_network",
             self.shared_network,
-            "False for egocentric observations: W and the object are read from different pictures",
+            "False for egocentric observations",
         )
         if self.external != "likelihood" and (self.body != "round" or self.radius is not None):
             raise ValueError(

@@ -1,7 +1,7 @@
 """THE loop, and what a step needs.
 
-A step is pure device work: on a GPU it is captured once in a CUDA graph and replayed; the host only sets the learning
-rate, reads averages every few steps, and saves. True states never come here: evaluation is a callback.
+A step is pure device work: on a GPU it is captured in a CUDA graph and replayed; the host only sets the learning rate,
+reads averages every few steps, and saves. True states never come here: evaluation is a callback.
 """
 
 import logging
@@ -21,6 +21,8 @@ from palpate.data.sources import Source
 from palpate.interrupts import interrupt_between_steps
 from palpate.models.inputs import Loss, Model
 from palpate.runlog import RunLog
+
+ADAPT_EVERY = 50  # steps
 
 
 class Interrupted(RuntimeError):  # noqa: N818 - the user's wish, not an error
@@ -180,7 +182,9 @@ class Run:
         return step
 
     def set_schedule(self) -> None:
-        """Learning rate and progress of the step to come, written from the host without waiting."""
+        """What the host sets before a step: how batches are drawn, now and then; learning rate and progress."""
+        if self.step % ADAPT_EVERY == 0:  # and at no other time: what is logged or measured must not change a run
+            self.source.adapt()
         share = self.step / self.config.steps
         self.progress.fill_(share)
         for group, scale in zip(self.optimizer.param_groups, self.lr_scales, strict=True):
@@ -190,7 +194,6 @@ class Run:
         """Averages since the last call; raises if a step was not finite."""
         assert self.notes is not None
         rate = self.config.learning_rate_at(self.step / self.config.steps)
-        self.source.adapt()
         return {**self.notes.read(), **self.plain.vitals(), **self.source.vitals(), "learning_rate": rate}
 
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
@@ -245,7 +248,8 @@ class Run:
         self.kept_notes = {name: value.to(self.device) for name, value in groups["notes"].items()}
         self.generator.set_state(groups["random"]["generator"])
         for name, value in self.source.memory().items():
-            value.copy_(groups["source"][name])
+            if name in groups["source"]:  # a checkpoint of an earlier version may know less
+                value.copy_(groups["source"][name])
         self.step = int(facts["step"])
         self.source.seek(self.step)
 

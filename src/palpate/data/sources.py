@@ -41,7 +41,7 @@ class Source(ABC, Generic[BatchT_co]):
         """Whom to ask which triples, `[b]`, are surely contacts, before a batch is chosen."""
 
     def adapt(self) -> None:
-        """Draw otherwise from now on if what was learned asks for it; may wait for the device."""
+        """Every few steps: draw otherwise from now on if what was learned asks for it; may wait for the device."""
 
     def seek(self, step: int) -> None:
         """Continue as if `step` batches had been drawn, beside the generator's state and `memory`."""

@@ -31,6 +31,7 @@ class World(Protocol):
 
 POOL = 4  # batches drawn to choose one from
 JUDGED = 50  # batches that show how rare contacts are
+SLACK = 1.5  # times as common they must be before batches are taken as they come again
 
 
 @final
@@ -83,15 +84,16 @@ class Stream(Source[Batch]):
 
     def _note(self, contacts: Tensor) -> None:
         """A batch without any sure contact says nothing: the model may not tell them apart yet."""
-        self._seen += torch.stack((contacts.sum(), contacts.any() * len(contacts), contacts.any()))
+        known = contacts.any()
+        self._seen += torch.stack((contacts.sum(), known * len(contacts), known))
 
     def adapt(self) -> None:
         contacts, triples, batches = self._seen.tolist()
         if batches < JUDGED:
             return
         self._share.fill_(contacts / triples)
-        rarest = min(contacts, triples - contacts) / triples
-        self._pool.fill_(POOL if rarest < self._least_contacts else 1)
+        rarest, rare = min(contacts, triples - contacts) / triples, self._least_contacts
+        self._pool.fill_(POOL if rarest < (rare if self.pool == 1 else SLACK * rare) else 1)
         self._seen.zero_()
 
     def memory(self) -> dict[str, Tensor]:
