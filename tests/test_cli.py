@@ -168,6 +168,9 @@ class TestMistakes:
         assert done.stdout == ""
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_world_for_train_without_its_flag(self, run: Run) -> None:
+        refused(run("train", "palpate/Sprites-v0", "--out", "x"), "train takes a world as --env palpate/Sprites-v0")
+
     def test_a_verb_mistyped(self, run: Run) -> None:
         refused(run("trian", "--out", "x"), "'trian' is no verb of palpate; did you mean 'train'?")
 

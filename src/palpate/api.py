@@ -309,7 +309,8 @@ def _note(readings: Mapping[str, float], speed: float | None) -> str:
         if name in readings
     ]
     if "contact_share" in readings:
-        losses.append(f"contacts {readings['contact_share']:.0%}")
+        chosen = f", chosen from {readings['pool']:.0f} batches" if "pool" in readings else ""
+        losses.append(f"contacts {readings['contact_share']:.0%}{chosen}")
     if "l_test" in readings:
         losses.append(f"L_test {readings['l_test']:.2g}")
     if speed is not None:

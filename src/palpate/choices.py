@@ -80,7 +80,7 @@ def choose(
     else:
         add("sway", SWAY, "pictures that come again, from a camera that has moved a little")
     if n == 2:
-        add("body", "round", "the report says where the contacts ask for axes")
+        add("body", "round", "for a long object that turns, take axes; a warning says if contacts do not fit")
     else:
         add("body", "round", f"axes are for the plane, and actions have {n} dimensions")
     if method == "interaction" and objective == "contact":

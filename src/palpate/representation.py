@@ -61,7 +61,11 @@ class Representation:
 
     @torch.no_grad()
     def would_touch(self, observation: Any, action: Any) -> Any:
-        """Probability [b] that moving by `action` touches the object, before moving, by geometry alone."""
+        """Probability [b] that moving by `action` touches the object, before moving, by geometry alone.
+
+        1/2 is where the two bodies' borders meet, as if half of all paths touched: where few do, more of those said to
+        touch will not.
+        """
         model = self._interaction()
         actions = _floats(action)
         if self.config.n == 1 and actions.dim() == 1:

@@ -45,6 +45,7 @@ def main() -> None:
     warnings.formatwarning = lambda message, *where: f"palpate: {message}\n"
     try:
         _demand_verb(arguments[0])
+        _demand_flags(arguments)
         verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
         verb()
     except KeyboardInterrupt:
@@ -67,6 +68,12 @@ def _demand_verb(word: str) -> None:
     near = difflib.get_close_matches(word, verbs, 1)
     if near and word not in verbs:
         raise ValueError(f"{word!r} is no verb of palpate; did you mean {near[0]!r}?")
+
+
+def _demand_flags(arguments: list[str]) -> None:
+    """`collect` takes its world as a word, so people try the same with `train`."""
+    if arguments[0] == "train" and len(arguments) > 1 and not arguments[1].startswith("-"):
+        raise ValueError(f"train takes a world as --env {arguments[1]}, a file as --data {arguments[1]}")
 
 
 def _explain(error: Exception, arguments: list[str]) -> None:

@@ -43,7 +43,8 @@ class Train:
     switch: tuple[str, ...] = ()
     """Single changes of the objective, such as split_on=d stay_weight=10; see docs/paper.md."""
     test: Path | None = None
-    """Labelled file to measure on during and after the run; a streamed world makes its own."""
+    """Labelled file to measure on during and after the run; a streamed world makes its own,
+    with as many contacts as it trains on."""
     resume: bool = False
     """Continue a run that was stopped."""
     force: bool = False

@@ -100,4 +100,4 @@ class Stream(Source[Batch]):
         return {"pool": self._pool, "seen": self._seen, "share": self._share}
 
     def vitals(self) -> dict[str, float]:
-        return {"contact_share": float(self._share)} if self.pool > 1 else {}
+        return {"contact_share": float(self._share), "pool": float(self.pool)} if self.pool > 1 else {}
