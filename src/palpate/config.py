@@ -47,9 +47,8 @@ class ObjectiveConfig:
     """Measure that distance by how far apart the agents of a batch stand, where that is more than a step: with short
     steps hardly any two would count as near. The paper's objectives measure it by the steps."""
     egocentric: bool = False
-    """The observations are taken by the agent, as by cameras that it carries: the networks say where the object is, and
-    what the scene is, as seen from the agent, whose position is added; W is learned from what an observation shows
-    beside the world that always stands there."""
+    """The observations are taken by the agent, as by cameras that it carries: the object is told as seen from there,
+    the agent's place is added, and all is learned from what an observation shows beside the world that stands still."""
     contrast_dim: int = 8
     """Dimension of W."""
     contrast_gradient: bool = False
@@ -84,7 +83,7 @@ class ObjectiveConfig:
             not (self.egocentric and self.shared_network),
             "shared_network",
             self.shared_network,
-            "False for egocentric observations",
+            "False for egocentric observations, which need no W",
         )
         if self.external != "likelihood" and (self.body != "round" or self.radius is not None):
             raise ValueError(

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.models.interaction import Interaction
 
@@ -39,6 +40,41 @@ def test_what_the_agent_sees_is_told_from_where_it_stands() -> None:
         model.phi_int.head.bias += torch.tensor([1.0, -2.0])
     after = model.encode(o)
     assert torch.allclose(after.object - before.object, torch.tensor([1.0, -2.0]).expand(5, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("progress", [0.1, 0.9])
+def test_contacts_that_z_ext_itself_tells_move_only_its_constant_and_the_body(progress: float) -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
+    model = Interaction(config)
+    batch = Batch(torch.randn(64, 6), torch.randn(64, 2), torch.randn(64, 6))
+    terms = model.loss(batch, torch.Generator(), torch.tensor(progress)).terms
+    assert model.offset is not None
+    assert terms.keys() == {"agent", "contact", "stay"}
+    asked = torch.autograd.grad(
+        terms["contact"],
+        (model.offset, model.log_radius, *model.phi_ext.parameters()),
+        allow_unused=True,
+        materialize_grads=True,
+        retain_graph=True,
+    )
+    moved = [bool(gradient.count_nonzero()) for gradient in asked]
+    assert moved == [progress > 0.3, progress > 0.3] + [False] * (len(moved) - 2)
+    stay = torch.autograd.grad(terms["stay"], list(model.phi_ext.head.parameters()))
+    assert all(gradient.count_nonzero() for gradient in stay[:1])
+
+
+def test_the_constant_is_part_of_the_objects_place() -> None:
+    config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
+    model, o = Interaction(config).eval(), torch.randn(5, 6)
+    before = model.encode(o)
+    assert model.offset is not None
+    with torch.no_grad():
+        model.inputs.unit.fill_(2.0)
+        model.offset += torch.tensor([1.0, -2.0])
+    after = model.encode(o)
+    assert torch.allclose(after.object - 2 * before.object, torch.tensor([2.0, -4.0]).expand(5, 2), atol=1e-4)
+    assert torch.allclose(after.agent, 2 * before.agent)
 
 
 def contrast(apart: float, agent_spread: bool) -> float:

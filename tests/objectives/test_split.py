@@ -172,6 +172,18 @@ def test_without_a_valley_the_threshold_is_otsus() -> None:
     assert split.threshold.item() == otsu(d.log()).item()
 
 
+def test_a_distance_with_a_meaning_is_the_threshold_until_there_is_a_valley() -> None:
+    split = Split(on="log", window=4096, floor=0.001, moved=0.25)
+    one_class = torch.rand(4096, generator=generator())
+    split.update(one_class, 4 * one_class)
+    assert float(split.threshold) == pytest.approx(math.log(0.25), abs=1e-5)
+    assert torch.equal(split(torch.tensor([0.24, 0.26])), torch.tensor([False, True]))
+    near, far = 0.01 * one_class, 2 + one_class
+    split.update(torch.where(one_class < 0.7, near, far), 4 * one_class)
+    assert split.separation() > 0.9
+    assert float(near.max()) < float(split.threshold.exp()) < float(far.min())
+
+
 def test_without_the_floor_rare_contacts_are_lost() -> None:
     """What the floor is for: the wide untouched class is cut in two instead."""
     assert accuracy(fed(0.03, floor=0.0), 0.03) < 0.8

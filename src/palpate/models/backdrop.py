@@ -10,21 +10,29 @@ from torch import Tensor, nn
 
 PICTURES = 600  # of the grid, about
 REACH = 2.0  # standard deviations of the agent's places that the grid covers; a uniform spread reaches 1.73
-RATE = 0.3  # at which pictures follow what is seen
+RATE = 0.1  # at which pictures follow what is seen
+USUAL_RATE = 0.03  # at which the deviations do
 MEMORY = 0.01  # weight of a batch in the running averages
+UNUSUAL = (4.0, 12.0)  # times the usual deviation: from where on a pixel shows the object, and more counts as much
+STILL = 0.5  # of the mean deviation: a pixel that deviates less counts as one that does so much
 
 
 class Backdrop(nn.Module):
-    """A grid of pictures over the agent's places, read between the nearest ones; what is seen but not there is left.
+    """A grid of pictures over the agent's places, read between the nearest ones; what is unlike them is left.
 
     From one place the agent always sees the same world, but for the object, which is here and there: so the average
-    picture of a place is the world without it. Without this, W can tell two observations by a thousand things
-    that stand still, and learns the pairs of a set by heart before it has found the object.
+    picture of a place is the world without it. Between two places edges move, and no average of pictures follows them;
+    so the grid also learns by how much each pixel usually deviates, and only what deviates far more is left.
+
+    What is left must not tell where the agent stands. A network that could read that would say that the object stands
+    in one place of the world, which no untouched triple contradicts.
     """
 
     pictures: Tensor
+    usual: Tensor
     centre: Tensor
     spread: Tensor
+    deviation: Tensor
     left: Tensor
     seen: Tensor
     sides: Tensor
@@ -34,8 +42,10 @@ class Backdrop(nn.Module):
         super().__init__()
         self.cells = max(2, round(PICTURES ** (1 / n)))
         self.register_buffer("pictures", torch.zeros(self.cells**n, *shape))
+        self.register_buffer("usual", torch.zeros(self.cells**n, *shape))  # deviation from a picture, pixel by pixel
         self.register_buffer("centre", torch.zeros(n))
         self.register_buffer("spread", torch.ones(n))
+        self.register_buffer("deviation", torch.ones(()))  # mean of all
         self.register_buffer("left", torch.ones(()))  # mean square of what is left
         self.register_buffer("seen", torch.zeros(()))  # batches
         sides = torch.tensor(list(itertools.product((0, 1), repeat=n)))
@@ -48,9 +58,15 @@ class Backdrop(nn.Module):
             if self.training:
                 self._measure(z_int)
             corner, weight = self._corners(z_int)
-            rest = x - (self._beside(weight, x) * self.pictures[corner]).sum(1)
+            rest, usual = x - self._between(self.pictures, corner, weight), self._between(self.usual, corner, weight)
             if self.training:
-                self._follow(corner, weight, rest)
+                self._follow(self.pictures, corner, weight, RATE * rest)
+                self._follow(self.usual, corner, weight, USUAL_RATE * (rest.abs() - usual))
+                self.deviation.lerp_(rest.abs().mean(), self._share())
+            unusual = rest.abs() / (usual.clamp(min=0) + STILL * self.deviation)
+            rest = rest.sign() * (unusual.clamp(*UNUSUAL) - UNUSUAL[0])
+            if self.training:
+                self.left.lerp_(rest.square().mean(), self._share())
             return rest / self.left.sqrt()
 
     def _corners(self, z_int: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,21 +78,27 @@ class Backdrop(nn.Module):
         weight = torch.where(self.sides.bool(), part, 1 - part).prod(-1)
         return ((low.long()[:, None] + self.sides) * self.strides).sum(-1), weight
 
-    def _measure(self, z_int: Tensor) -> None:
-        """Where the agents are: the plain average of the first batches, a running one from then on."""
-        share = (1 / (self.seen + 1)).clamp(min=MEMORY)
-        spread, centre = torch.std_mean(z_int.float(), dim=0)
-        self.centre.lerp_(centre, share)
-        self.spread.lerp_(spread.clamp(min=1e-3), share)
-        self.seen += 1
+    def _between(self, grid: Tensor, corner: Tensor, weight: Tensor) -> Tensor:
+        """What the grid holds between the corners [b, k], [b, ...]."""
+        return (self._beside(weight, grid) * grid[corner]).sum(1)
 
-    def _follow(self, corner: Tensor, weight: Tensor, rest: Tensor) -> None:
-        """Each picture goes a part of the way to what was seen near it."""
+    def _share(self) -> Tensor:
+        """Weight of this batch in an average: plain over the first batches, running from then on."""
+        return (1 / self.seen).clamp(min=MEMORY)
+
+    def _measure(self, z_int: Tensor) -> None:
+        """Where the agents are."""
+        self.seen += 1
+        spread, centre = torch.std_mean(z_int.float(), dim=0)
+        self.centre.lerp_(centre, self._share())
+        self.spread.lerp_(spread.clamp(min=1e-3), self._share())
+
+    def _follow(self, grid: Tensor, corner: Tensor, weight: Tensor, step: Tensor) -> None:
+        """What the grid holds near each place goes a step [b, ...]; where there are several, their average."""
         at = corner.flatten()
-        share = weight.new_zeros(len(self.pictures)).index_add_(0, at, weight.flatten())
-        step = RATE * weight / share.clamp(min=1.0)[corner]
-        self.pictures.index_add_(0, at, (self._beside(step, rest) * rest[:, None]).flatten(0, 1))
-        self.left.lerp_(rest.float().square().mean(), (1 / self.seen).clamp(min=MEMORY))
+        share = weight.new_zeros(len(grid)).index_add_(0, at, weight.flatten())
+        weight = weight / share.clamp(min=1.0)[corner]
+        grid.index_add_(0, at, (self._beside(weight, step) * step[:, None]).flatten(0, 1))
 
     @staticmethod
     def _beside(weight: Tensor, x: Tensor) -> Tensor:

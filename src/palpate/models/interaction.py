@@ -46,7 +46,12 @@ BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the
 # Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
 # angles are known the best body is round, and with a round body none would ever be learned.
 FIRST_RATIO, SHAPE_FROM = 3.0, 0.4
-HALVED_FROM = 64  # pixels on a side
+# For an agent that looks around: pixels on a side from which half of them are enough. L_- levels off at first at
+# FIRST_LEVEL units, and from LEVELLED_BY of the run on at `stay_level`. Touched is at first what has moved MOVED units;
+# that counts from KNOWN_FROM of the run on.
+HALVED_FROM = 64
+FIRST_LEVEL, LEVELLED_BY = 1.0, 0.6
+MOVED, KNOWN_FROM = 0.5, 0.3
 
 
 class Interaction(Model):
@@ -61,16 +66,23 @@ class Interaction(Model):
         self.phi_int = Branch(make_encoder(config), n)
         seen = config.seen_shape
         # An agent that looks around says what it sees beside what always stands there, and the place where it stands
-        # moves that into the common frame. From a whole picture phi_ext would read that place, and undo the move.
+        # moves that into the common frame. There an object that stays is one that moves by -a as the agent sees it, and
+        # no place in the world does: so z_ext is learned from L_- alone, needs no W, and tells itself what was touched.
         self.halved = objective.egocentric and len(seen) == 3 and min(seen[1:]) >= HALVED_FROM
         shape = (seen[0], *(side // 2 for side in seen[1:])) if self.halved else seen
         self.backdrop = Backdrop(shape, n) if objective.egocentric else None
-        self.frame = nn.Linear(n, objective.contrast_dim, bias=False) if objective.egocentric else None
-        self.phi_cont = Branch(make_encoder(config, shape), objective.contrast_dim)
+        self.offset = nn.Parameter(torch.zeros(n)) if objective.egocentric else None
+        self.phi_cont = None if objective.egocentric else Branch(make_encoder(config), objective.contrast_dim)
         extra = {"likelihood": 2 if objective.body == "axes" else 0, "point": 0, "gaussian": n * (n + 1) // 2}
-        ext_encoder = self.phi_cont.encoder if objective.shared_network else make_encoder(config, shape)
-        self.phi_ext = Branch(ext_encoder, n + extra[objective.external])
-        self.split = Split(on=objective.split_on, window=objective.split_window, floor=objective.split_floor)
+        shared = self.phi_cont if objective.shared_network else None
+        encoder = make_encoder(config, shape) if shared is None else shared.encoder
+        self.phi_ext = Branch(encoder, n + extra[objective.external])
+        self.split = Split(
+            on=objective.split_on,
+            window=objective.split_window,
+            floor=objective.split_floor,
+            moved=MOVED**2 if objective.egocentric else 0.0,
+        )
         # The body: its radius (for an ellipse the geometric mean of its semi-axes, and their ratio), and how softly
         # touching begins at its border.
         self.log_radius = nn.Parameter(torch.tensor(0.25).log())
@@ -88,51 +100,61 @@ class Interaction(Model):
         clean = self.inputs(torch.cat((batch.o, batch.o_next)))
         x = self.inputs.disturbed(clean, generator)
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
-        if self.backdrop is None:
-            z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
-        else:
+        w: Tensor | None = None
+        if self.phi_cont is None:
             z_int = self.phi_int(x)
-            left = self._left_over(clean, z_int.detach(), generator)
-            ext, w = side_by_side((self.phi_ext, self.phi_cont), left)
+            ext = self.phi_ext(self._left_over(clean, z_int.detach(), generator))
+        else:
+            z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
         # bf16 is for the encoders; distances and likelihoods stay in float32.
         with torch.autocast(x.device.type, enabled=False):
             objective = self.fused if self.fused is not None and self.training else self._objective
             return objective(z_int, ext, w, batch.a / self.inputs.unit, t, progress)
 
     def _objective(
-        self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor, a: Tensor, t: Tensor, progress: Tensor
+        self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor | None, a: Tensor, t: Tensor, progress: Tensor
     ) -> Loss:
         """The losses from what the networks say of o and o', stacked [2b, ...]."""
-        objective = self.config.objective
+        objective, n = self.config.objective, self.config.n
         z_int, z_int_next = z_int_both.chunk(2)  # [b, n]
-        ext, ext_next = self._placed(ext_both, z_int_both.detach()).chunk(2)
-        w, w_next = self._scene(w_both, z_int_both.detach()).chunk(2)  # [b, m]
+        ext_both = self._placed(ext_both, z_int_both.detach())
+        ext, ext_next = ext_both.chunk(2)
+        w, w_next = self._scene(ext_both[:, :n] if w_both is None else w_both).chunk(2)  # [b, m]
 
         distance = squared_distance(w, w_next).detach()
         if self.training:
             self.split.update(distance, squared_distance(w_next, w_next.roll(1, 0)).detach())
         touched = self.split(distance)  # [b]
+        # With the gradient a small body drowns L_int and the agent's frame collapses.
+        path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
+        terms = {"agent": equivariance(z_int, a, z_int_next).mean()}
+        if w_both is not None:
+            terms["contrast"] = self._contrast(w, w_next, z_int_next)
+        terms |= self._external(ext, ext_next, path, touched, t, progress)
+        return Loss(terms, {"contact_share": touched.float().mean()}, self._sure(touched))
 
+    def _contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
+        """L_cont (Eq. 5)."""
+        objective = self.config.objective
         z_other = z_int_next if objective.contrast_gradient else z_int_next.detach()
         z_other = z_other * math.sqrt(objective.temperature / objective.agent_temperature)
         if objective.agent_spread:
             # Twice the variance is the mean square of a step from anywhere to anywhere, which is 1 in these units.
             z_other = z_other / (2 * z_int_next.detach().var(0).sum()).clamp(min=1.0).sqrt()
-        contrast = infonce(w, w_next, z_other, temperature=objective.temperature, floor=objective.contrast_floor)
-        # With the gradient a small body drowns L_int and the agent's frame collapses.
-        path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
-        terms = {
-            "agent": equivariance(z_int, a, z_int_next).mean(),
-            "contrast": contrast.mean(),
-            **self._external(ext, ext_next, path, touched, t, progress),
-        }
-        return Loss(terms, {"contact_share": touched.float().mean()}, self._sure(touched))
+        return infonce(w, w_next, z_other, temperature=objective.temperature, floor=objective.contrast_floor).mean()
 
     def _external(
         self, ext: Tensor, ext_next: Tensor, path: Segment, touched: Tensor, t: Tensor, progress: Tensor
     ) -> dict[str, Tensor]:
         """L_ext (Eq. 6): L_- where nothing was touched; elsewhere L_+, or the likelihood of touching everywhere."""
-        kind, weight = self.config.objective.external, self.config.objective.stay_weight
+        kind, weight, level = (getattr(self.config.objective, x) for x in ("external", "stay_weight", "stay_level"))
+        known: Tensor | float = 1.0
+        stayed = ~touched
+        if self.backdrop is not None:
+            # What was touched is only known from z_ext itself, so it must not move it: L_- holds for all, with outliers
+            # among them.
+            known, stayed = (progress >= KNOWN_FROM).float(), torch.ones_like(touched)
+            level = FIRST_LEVEL * (level / FIRST_LEVEL) ** (progress / LEVELLED_BY).clamp(max=1.0)
         z_ext, shape = self._body(ext)
         z_ext_next, shape_next = self._body(ext_next)
         if kind == "likelihood":
@@ -150,13 +172,13 @@ class Interaction(Model):
             balance = torch.where(touched, 0.5 / share, 0.5 / (1 - share))
             before, after = (
                 contact_nll(self._touch_logit(z, s, path, ratio, waves), touched)
-                for z, s in ((z_ext, shape), (z_ext_next, shape_next))
+                for z, s in ((self._centred(z_ext), shape), (self._centred(z_ext_next), shape_next))
             )
             # An object that was not touched is where it was: the path tells as much of o' as of o.
             surprise = torch.where(touched, before, (before + after) / 2)
             return {
-                "contact": (balance * surprise).mean(),
-                "stay": weight * torch.where(touched, 0.0, levelled(remained, self.config.objective.stay_level)).mean(),
+                "contact": known * (balance * surprise).mean(),
+                "stay": weight * torch.where(stayed, levelled(remained, level), 0.0).mean(),
             }
         if kind == "point":
             remained, met = stay(z_ext, z_ext_next), touch(z_ext, path)
@@ -166,20 +188,25 @@ class Interaction(Model):
             remained = gaussian_stay(z_ext, shape, z_ext_next, shape_next)
             met = gaussian_touch(z_ext, shape, path, t)
         return {
-            "stay": weight * torch.where(touched, 0.0, remained).mean(),
-            "touch": torch.where(touched, met, 0.0).mean(),
+            "stay": weight * torch.where(stayed, remained, 0.0).mean(),
+            "touch": known * torch.where(touched, met, 0.0).mean(),
         }
 
     def _placed(self, ext: Tensor, z_int: Tensor) -> Tensor:
         """What phi_ext says [b, n + ...], its place in the common frame."""
-        return ext if self.frame is None else torch.cat((ext[:, : self.config.n] + z_int, ext[:, self.config.n :]), 1)
+        n = self.config.n
+        return ext if self.backdrop is None else torch.cat((ext[:, :n] + z_int, ext[:, n:]), 1)
 
-    def _scene(self, w: Tensor, z_int: Tensor) -> Tensor:
-        """A point of W [b, m] from what phi_cont says."""
-        return F.normalize(w if self.frame is None else w + self.frame(z_int), dim=-1)
+    def _centred(self, z_ext: Tensor) -> Tensor:
+        """The body's centre [b, n]: z_ext, or where L_- alone has placed it, z_ext but for a constant."""
+        return z_ext if self.offset is None else z_ext.detach() + self.offset
+
+    def _scene(self, w: Tensor) -> Tensor:
+        """A point of W [b, m] from what phi_cont says; the object's place is one as it is."""
+        return w if self.phi_cont is None else F.normalize(w, dim=-1)
 
     def _left_over(self, x: Tensor, z_int: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """What phi_ext and phi_cont see of scaled observations: all, or what an agent with cameras sees there anew."""
+        """What phi_ext sees of scaled observations: all, or what an agent that looks around sees beside the world."""
         if self.backdrop is None:
             return x
         return self.inputs.disturbed(self.backdrop(F.avg_pool2d(x, 2) if self.halved else x, z_int), generator)
@@ -255,12 +282,15 @@ class Interaction(Model):
     def compile_step(self) -> None:
         """Fuse the kernels of the encoders and of the losses."""
         for branch in (self.phi_int, self.phi_ext, self.phi_cont):
-            branch.fuse()
+            if branch is not None:
+                branch.fuse()
         self.fused = torch.compile(self._objective, dynamic=False)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        body = [p for p in (self.log_radius, self.softness, self.outline) if p is not None and p.requires_grad]
-        parts = (self.phi_int, self.phi_ext, self.phi_cont, self.frame)
+        body = [
+            p for p in (self.log_radius, self.softness, self.outline, self.offset) if p is not None and p.requires_grad
+        ]
+        parts = (self.phi_int, self.phi_ext, self.phi_cont)
         networks = [p for part in parts if part is not None for p in part.parameters()]
         groups: list[dict[str, Any]] = [
             {"params": list(dict.fromkeys(networks))},
@@ -274,6 +304,7 @@ class Interaction(Model):
         x, unit, objective = self.inputs(o), self.inputs.unit, self.config.objective
         z_int = self.phi_int(x)
         z_ext, shape = self._body(self._placed(self.phi_ext(self._left_over(x, z_int)), z_int))
+        z_ext = self._centred(z_ext)
         covariance = orientation = None
         if objective.external == "gaussian":
             assert shape is not None
@@ -297,11 +328,9 @@ class Interaction(Model):
 
     def scene(self, o: Tensor) -> Tensor:
         """Points of W `[b, m]` for observations."""
-        x = self.inputs(o)
-        if self.backdrop is None:
-            return F.normalize(self.phi_cont(x), dim=-1)
-        z_int = self.phi_int(x)
-        return self._scene(self.phi_cont(self._left_over(x, z_int)), z_int)
+        if self.phi_cont is None:
+            return self.encode(o).object / self.inputs.unit
+        return self._scene(self.phi_cont(self.inputs(o)))
 
     def contact(self, o: Tensor, o_next: Tensor) -> Tensor:
         """Probability `[b]` that the object was touched between two observations, by the split."""
@@ -314,5 +343,6 @@ class Interaction(Model):
         x = self.inputs(o)
         z_int = self.phi_int(x)
         z_ext, shape = self._body(self._placed(self.phi_ext(self._left_over(x, z_int)), z_int))
+        z_ext = self._centred(z_ext)
         path = Segment(z_int, a / self.inputs.unit)
         return self._touch_logit(z_ext, shape, path, self.log_ratio, self.outline).sigmoid()

@@ -17,7 +17,7 @@ def stay(z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
     return (z_ext - z_ext_next).square().sum(-1)
 
 
-def levelled(remained: Tensor, scale: float) -> Tensor:
+def levelled(remained: Tensor, scale: Tensor | float) -> Tensor:
     """A squared distance that levels off at `scale`^2: d^2 scale^2 / (scale^2 + d^2).
 
     A departure from the paper: among the triples taken for untouched a few were touched, and their L_-, a whole journey

@@ -47,6 +47,8 @@ class Split(nn.Module):
     contacts are rare 2-means would rather cut that wide class in two. Two unrelated scenes tell how close different
     scenes ever come; distances below the `floor` quantile of those are all the same to us. Once the classes are apart
     the threshold then moves from Otsu's to the emptiest place between them.
+
+    Where distances have a meaning, `moved` > 0 is the one to begin with in place of Otsu's.
     """
 
     distances: Tensor
@@ -57,9 +59,9 @@ class Split(nn.Module):
     share: Tensor
     valley: Tensor
 
-    def __init__(self, *, on: str, window: int, floor: float) -> None:
+    def __init__(self, *, on: str, window: int, floor: float, moved: float = 0.0) -> None:
         super().__init__()
-        self.on, self.window, self.floor = on, window, floor
+        self.on, self.window, self.floor, self.moved = on, window, floor, moved
         kept = window or 1024  # a threshold of one batch is still worth looking at over several
         self.register_buffer("distances", torch.full((kept,), torch.nan))
         self.register_buffer("unrelated", torch.full((kept,), torch.nan))
@@ -85,7 +87,7 @@ class Split(nn.Module):
             ordered = unrelated.sort().values  # NaN, the slots not filled yet, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
         scaled = self.scaled(distances.nan_to_num(1.0))
-        cut = otsu(scaled, known)
+        cut = self.scaled(scaled.new_tensor(self.moved)) if self.moved > 0 else otsu(scaled, known)
         valley, emptiest = _between(scaled, (scaled > cut) & known, (scaled <= cut) & known, cut)
         self.valley.copy_(valley)
         # Above a floor the untouched are one point and Otsu's middle lies among the contacts.
