@@ -187,6 +187,8 @@ class TestModel:
             model(n=4, objective=ObjectiveConfig(egocentric=True))
         with pytest.raises(ValueError, match="shared_network is True; allowed is False for egocentric observations"):
             ObjectiveConfig(egocentric=True, shared_network=True)
+        with pytest.raises(ValueError, match="egocentric is True; allowed is False for the paper's objectives"):
+            ObjectiveConfig.named("paper", egocentric=True)
 
     @pytest.mark.parametrize("name", ["contact", "paper", "paper-gaussian"])
     def test_a_line_needs_the_radius(self, name: str) -> None:

@@ -241,12 +241,9 @@ def _feed(data: Transitions | Labelled | Sprites, method: Method, config: Traini
         if config.compile:
             data.compile()
         sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
-        least = config.least_contacts
-        batches = (
-            LabelledStream(data, config.batch_size)
-            if supervised
-            else Stream(data, config.batch_size, least_contacts=least)
-        )
+        batches: Source[Any] = Stream(data, config.batch_size, least_contacts=config.least_contacts)
+        if supervised:
+            batches = LabelledStream(data, config.batch_size)
         return Feed(batches, sample, sample.a, None, f"stream of {data.config}")
     triples = data.transitions if isinstance(data, Labelled) else data
     if len(triples) < config.batch_size + 2:

@@ -85,6 +85,12 @@ class ObjectiveConfig:
             self.shared_network,
             "False for egocentric observations, which need no W",
         )
+        _demand(
+            not self.egocentric or self.external == "likelihood",
+            "egocentric",
+            True,
+            "False for the paper's objectives, which need W",
+        )
         if self.external != "likelihood" and (self.body != "round" or self.radius is not None):
             raise ValueError(
                 f"body is {self.body!r} and radius {self.radius}; the paper's objectives know neither: leave them out, "

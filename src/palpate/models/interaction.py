@@ -147,14 +147,16 @@ class Interaction(Model):
         self, ext: Tensor, ext_next: Tensor, path: Segment, touched: Tensor, t: Tensor, progress: Tensor
     ) -> dict[str, Tensor]:
         """L_ext (Eq. 6): L_- where nothing was touched; elsewhere L_+, or the likelihood of touching everywhere."""
-        kind, weight, level = (getattr(self.config.objective, x) for x in ("external", "stay_weight", "stay_level"))
+        objective = self.config.objective
+        kind, weight = objective.external, objective.stay_weight
         known: Tensor | float = 1.0
+        level: Tensor | float = objective.stay_level
         stayed = ~touched
         if self.backdrop is not None:
             # What was touched is only known from z_ext itself, so it must not move it: L_- holds for all, with outliers
             # among them.
             known, stayed = (progress >= KNOWN_FROM).float(), torch.ones_like(touched)
-            level = FIRST_LEVEL * (level / FIRST_LEVEL) ** (progress / LEVELLED_BY).clamp(max=1.0)
+            level = FIRST_LEVEL * (objective.stay_level / FIRST_LEVEL) ** (progress / LEVELLED_BY).clamp(max=1.0)
         z_ext, shape = self._body(ext)
         z_ext_next, shape_next = self._body(ext_next)
         if kind == "likelihood":
@@ -188,8 +190,8 @@ class Interaction(Model):
             remained = gaussian_stay(z_ext, shape, z_ext_next, shape_next)
             met = gaussian_touch(z_ext, shape, path, t)
         return {
-            "stay": weight * torch.where(stayed, remained, 0.0).mean(),
-            "touch": known * torch.where(touched, met, 0.0).mean(),
+            "stay": weight * torch.where(touched, 0.0, remained).mean(),
+            "touch": torch.where(touched, met, 0.0).mean(),
         }
 
     def _placed(self, ext: Tensor, z_int: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ class Split(nn.Module):
             ordered = unrelated.sort().values  # NaN, the slots not filled yet, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
         scaled = self.scaled(distances.nan_to_num(1.0))
-        cut = self.scaled(scaled.new_tensor(self.moved)) if self.moved > 0 else otsu(scaled, known)
+        cut = self.scaled(scaled.new_full((), self.moved)) if self.moved > 0 else otsu(scaled, known)
         valley, emptiest = _between(scaled, (scaled > cut) & known, (scaled <= cut) & known, cut)
         self.valley.copy_(valley)
         # Above a floor the untouched are one point and Otsu's middle lies among the contacts.
