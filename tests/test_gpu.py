@@ -77,6 +77,17 @@ def test_the_step_is_captured_anew_when_more_is_drawn(monkeypatch: pytest.Monkey
         assert captured == pytest.approx(expected, rel=1e-2, abs=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("method", ["transporter", "vae", "supervised"])
+def test_the_captured_step_of_a_baseline_is_the_plain_step(method: Any) -> None:
+    captured, compiled = readings(stream(), method=method), readings(stream(), method=method, compile=True)
+    for mine, plain in zip(captured, readings(stream(), method=method, graph=False), strict=True):
+        assert mine == pytest.approx(plain, rel=1e-2, abs=1e-4)
+    assert captured[-1].keys() == compiled[-1].keys()
+    assert all(math.isfinite(value) for value in compiled[-1].values())
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own compiler,
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which looks at all tensors
 def test_compiled_with_held_out_rows_of_an_odd_number() -> None:

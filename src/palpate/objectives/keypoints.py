@@ -5,6 +5,8 @@ which lie at the heights `rows` [h] and the abscissae `columns` [w].
 Legend: b batch, k keypoints, c feature channels, h and w height and width of the maps.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,9 @@ def heat(points: Tensor, rows: Tensor, columns: Tensor, std: Tensor) -> Tensor:
     x, y = points.unbind(-1)
     across = (-((columns - x[..., None]) / std[0]).square() / 2).exp()  # [b, k, w]
     upward = (-((rows - y[..., None]) / std[1]).square() / 2).exp()  # [b, k, h]
-    return 1 - (1 - upward[..., :, None] * across[..., None, :]).prod(1)
+    # Not Tensor.prod, whose gradient asks the host whether a factor is zero: no CUDA graph could hold it.
+    beside: Tensor = math.prod((1 - upward[..., :, None] * across[..., None, :]).unbind(1))  # type: ignore[assignment]
+    return 1 - beside
 
 
 def transport(source: Tensor, target: Tensor, heat_source: Tensor, heat_target: Tensor) -> Tensor:
