@@ -71,7 +71,8 @@ def test_what_is_given_is_taken() -> None:
         "steps": 11,
         "jitter": 0.5,
         "sway": 0.1,
-        "body": "axes",
+        "body": "round",
+        "outline": 3,
         "contrast_floor": 0.2,
     }
     assert chosen(given, shape=(3, 256, 256)) == given
@@ -108,6 +109,21 @@ def test_numbers_take_a_higher_floor() -> None:
     assert (chosen(shape=(64,))["contrast_floor"], chosen()["contrast_floor"]) == (0.1, 0.001)
 
 
+@pytest.mark.parametrize(
+    ("given", "about", "outline"),
+    [
+        ({}, {}, 4),
+        ({}, {"n": 3}, 0),
+        ({}, {"shape": (64,)}, 0),  # of no use there
+        ({"body": "axes"}, {}, 0),  # one that turns
+        ({"radius": 0.1}, {}, 0),  # one that is known
+        ({"outline": 2, "radius": 0.1}, {}, 2),
+    ],
+)
+def test_the_outline_of_a_body_in_the_plane(given: dict[str, Any], about: dict[str, Any], outline: int) -> None:
+    assert chosen(given, **about)["outline"] == outline
+
+
 @pytest.mark.parametrize("about", [{"objective": "paper"}, {"method": "supervised"}, {"method": "vae"}])
-def test_only_our_objective_has_a_floor(about: dict[str, Any]) -> None:
-    assert "contrast_floor" not in chosen(**about)
+def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) -> None:
+    assert not {"contrast_floor", "outline"} & chosen(**about).keys()

@@ -194,3 +194,15 @@ def test_saving_again_replaces(folder: Path) -> None:
     assert float(again.log_radius.detach()) == pytest.approx(0.7)  # type: ignore[union-attr]
     assert facts == {"data": "made up", "origin": [1.0, 2.0]}
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_what_only_training_needs_is_not_kept(tmp_path: Path) -> None:
+    config = ModelConfig(encoder="mlp", observation_shape=(4,), n=2, objective=ObjectiveConfig(egocentric=True))
+    model = build(config).eval()
+    save_model(model, tmp_path, {})
+    loaded, _ = load_model(tmp_path)
+    assert (tmp_path / "model.safetensors").stat().st_size < 4 * sum(p.numel() for p in model.parameters())
+    assert loaded.scout is None  # type: ignore[attr-defined]
+    o = torch.randn(7, 4)
+    assert torch.equal(model.encode(o).object, loaded.encode(o).object)
+    assert loaded.lasting_state().keys() == loaded.state_dict().keys()

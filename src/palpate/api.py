@@ -44,7 +44,7 @@ from palpate.training import steps_done, train, training_device
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
-CHOSEN_SWITCHES = ("body", "contrast_floor")  # fields of ObjectiveConfig that follow from the data unless given
+CHOSEN_SWITCHES = ("body", "outline", "contrast_floor")  # of ObjectiveConfig, from the data unless given
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
 
@@ -112,7 +112,7 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, steps, batch_size, jitter, sway, contrast_floor. `switches` changes fields of
+    large pictures), body, outline, steps, batch_size, jitter, sway, contrast_floor. `switches` changes fields of
     `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...); `baseline` is for the
     methods "vae" and "transporter", which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
@@ -126,7 +126,8 @@ def fit(
     data = _opened(data, method, device)
     triples = data.transitions if isinstance(data, Labelled) else data
     switches = switches or {}
-    given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink, "body": body}
+    given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink}
+    given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
     told = (*CHOSEN_SWITCHES, "egocentric")
     given |= {"sway": config.sway, **{name: switches[name] for name in told if name in switches}}

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 SMALL_SIDE, LARGE_SIDE = 64, 128
 JITTER, SWAY = 0.2, 0.04
 NUMBERS_FLOOR, PICTURES_FLOOR = 0.1, 0.001
+OUTLINE = 4  # harmonics
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 
@@ -30,7 +31,7 @@ def choose(
     method: str,
     objective: str = "contact",
 ) -> list[Choice]:
-    """Encoder, shrink, batch_size, steps, jitter, sway, body and, for our objective, contrast_floor.
+    """Encoder, shrink, batch_size, steps, jitter, sway, body and, for our objective, outline and contrast_floor.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
     world that streams.
@@ -84,6 +85,10 @@ def choose(
     else:
         add("body", "round", f"axes are for the plane, and actions have {n} dimensions")
     if method == "interaction" and objective == "contact":
+        if picture and n == 2 and chosen["body"].value == "round" and "radius" not in given:
+            add("outline", OUTLINE, "what the agent touches may reach further to one side than to another")
+        else:
+            add("outline", 0, "a body of one radius")
         if picture:
             add("contrast_floor", PICTURES_FLOOR, "pictures of different scenes are told apart soon")
         else:

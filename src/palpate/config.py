@@ -48,7 +48,7 @@ class ObjectiveConfig:
     steps hardly any two would count as near. The paper's objectives measure it by the steps."""
     egocentric: bool = False
     """The observations are taken by the agent, as by cameras that it carries: the object is told as seen from there,
-    the agent's place is added, and all is learned from what an observation shows beside the world that stands still."""
+    and the agent's place is added. It is found at first in what stands out before the world that stands still."""
     contrast_dim: int = 8
     """Dimension of W."""
     contrast_gradient: bool = False

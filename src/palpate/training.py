@@ -72,7 +72,7 @@ def train(
             if folder:
                 run.save(folder)
             raise Interrupted(f"stopped after step {run.step} of {config.steps}")
-    run.adopt_best()
+    run.hand_over()
 
 
 def steps_done(folder: Path) -> int:
@@ -207,9 +207,11 @@ class Run:
             self.best = {name: value.detach().clone() for name, value in self.plain.state_dict().items()}
         return scores
 
-    def adopt_best(self) -> None:
+    def hand_over(self) -> None:
+        """Leave the model as users get it: with the best weights, without what only training needs."""
         if self.best:
             self.plain.load_state_dict(self.best)
+        self.plain.take_down_scaffold()
         self.plain.eval()
 
     def save(self, folder: Path) -> None:

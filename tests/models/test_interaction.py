@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
@@ -16,7 +17,7 @@ def contact_gradients(touched: bool) -> tuple[float, float]:
     path = Segment(torch.zeros(1, 2), torch.ones(1, 2))
     t, progress = torch.zeros(1), torch.tensor(0.6)
     model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2))
-    terms = model._external(ext, ext_next, path, torch.tensor([touched]), t, progress)
+    terms = model._external(ext, ext_next, path, torch.tensor([touched]), torch.tensor(0.5), t, progress)
     here, there = torch.autograd.grad(terms["contact"], (ext, ext_next), allow_unused=True, materialize_grads=True)
     return float(here.norm()), float(there.norm())
 
@@ -42,39 +43,70 @@ def test_what_the_agent_sees_is_told_from_where_it_stands() -> None:
     assert torch.allclose(after.object - before.object, torch.tensor([1.0, -2.0]).expand(5, 2), atol=1e-5)
 
 
-@pytest.mark.parametrize("progress", [0.1, 0.9])
-def test_contacts_that_z_ext_itself_tells_move_only_its_constant_and_the_body(progress: float) -> None:
+def asked(term: Tensor, parts: dict[str, nn.Parameter]) -> dict[str, bool]:
+    """Which of some parameters a term would move."""
+    gradients = torch.autograd.grad(
+        term, list(parts.values()), retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    return {name: bool(gradient.count_nonzero()) for name, gradient in zip(parts, gradients, strict=True)}
+
+
+@pytest.mark.parametrize("progress", [0.1, 0.4, 0.9])
+def test_the_object_follows_the_scout_and_then_stands_on_its_own_feet(progress: float) -> None:
     torch.manual_seed(0)
     config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
     model = Interaction(config)
+    assert model.scout is not None
     batch = Batch(torch.randn(64, 6), torch.randn(64, 2), torch.randn(64, 6))
     terms = model.loss(batch, torch.Generator(), torch.tensor(progress)).terms
-    assert model.offset is not None
-    assert terms.keys() == {"agent", "contact", "stay"}
-    asked = torch.autograd.grad(
-        terms["contact"],
-        (model.offset, model.log_radius, *model.phi_ext.parameters()),
-        allow_unused=True,
-        materialize_grads=True,
-        retain_graph=True,
-    )
-    moved = [bool(gradient.count_nonzero()) for gradient in asked]
-    assert moved == [progress > 0.3, progress > 0.3] + [False] * (len(moved) - 2)
-    stay = torch.autograd.grad(terms["stay"], list(model.phi_ext.head.parameters()))
-    assert all(gradient.count_nonzero() for gradient in stay[:1])
+    assert terms.keys() == {"agent", "scout", "follow", "contact", "stay"}
+    parts: dict[str, nn.Parameter] = {
+        "agent": model.phi_int.head.weight,
+        "scout": model.scout.branch.head.weight,
+        "object": model.phi_ext.head.weight,
+        "body": model.log_radius,
+    }
+    moved = {name: {part for part, is_moved in asked(term, parts).items() if is_moved} for name, term in terms.items()}
+    assert moved == {
+        "agent": {"agent"},
+        "scout": {"scout"},
+        "follow": {"object"} if progress < 0.5 else set(),
+        "contact": {"object", "body"} if progress >= 0.3 else set(),
+        "stay": {"object"} if progress > 0.5 else set(),
+    }
 
 
-def test_the_constant_is_part_of_the_objects_place() -> None:
+def test_contacts_move_only_the_mean_of_an_object_that_follows() -> None:
+    torch.manual_seed(0)
     config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
-    model, o = Interaction(config).eval(), torch.randn(5, 6)
-    before = model.encode(o)
-    assert model.offset is not None
+    model = Interaction(config)
+    z, ext, w = torch.randn(3, 64, 2)
+    ext.requires_grad_()
+    asks = []
+    for progress in (0.4, 0.9):
+        terms = model._objective(z, ext, w, torch.randn(32, 2), torch.zeros(32), torch.tensor(progress)).terms
+        asks.append(torch.autograd.grad(terms["contact"], ext)[0])
+    led, free = asks
+    assert led.norm() > 0
+    assert torch.allclose(led, led[:1].expand_as(led))
+    assert free.std(0).min() > 1e-6
+
+
+def test_where_the_scout_is_does_not_matter_but_for_a_constant() -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
+    model = Interaction(config)
+    z, ext, w = torch.randn(3, 64, 2)
+
+    def follow(shift: float) -> float:
+        terms = model._objective(z, ext, w + shift, torch.ones(32, 2), torch.zeros(32), torch.tensor(0.2)).terms
+        return float(terms["follow"])
+
+    assert follow(7.0) == pytest.approx(follow(0.0), rel=1e-4)
     with torch.no_grad():
-        model.inputs.unit.fill_(2.0)
-        model.offset += torch.tensor([1.0, -2.0])
-    after = model.encode(o)
-    assert torch.allclose(after.object - 2 * before.object, torch.tensor([2.0, -4.0]).expand(5, 2), atol=1e-4)
-    assert torch.allclose(after.agent, 2 * before.agent)
+        assert float(model._objective(
+            z, w - z, w + 3, torch.ones(32, 2), torch.zeros(32), torch.tensor(0.2)
+        ).terms["follow"]) == pytest.approx(0.0, abs=1e-4)  # fmt: skip
 
 
 def contrast(apart: float, agent_spread: bool) -> float:

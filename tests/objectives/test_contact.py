@@ -143,6 +143,31 @@ def test_nll_by_hand() -> None:
     assert contact_nll(logit, contact).tolist() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("doubt", [0.01, 0.05, 0.3])
+def test_doubted_contacts_by_hand(doubt: float) -> None:
+    logit = torch.tensor([-300.0, -2.0, 0.0, 2.0, 300.0], dtype=torch.float64)
+    for contact in (True, False):
+        right = logit.sigmoid() if contact else (-logit).sigmoid()
+        expected = -torch.log(doubt + (1 - 2 * doubt) * right)
+        found = contact_nll(logit, torch.full((5,), contact), doubt)
+        assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-9)
+    assert float(found.max()) == pytest.approx(-math.log(doubt))  # at most so much for a wrong one, however far
+
+
+def test_a_few_false_contacts_do_not_make_the_body_larger() -> None:
+    """Paths at all distances of a body of radius 0.1; one of ten that missed is said to have touched."""
+    distance = torch.linspace(0, 1, 3000, dtype=torch.float64)
+    contact = (distance < 0.1) | (torch.arange(3000) % 10 == 0)
+    radii = torch.linspace(0.02, 0.9, 89, dtype=torch.float64)
+
+    def best(doubt: float) -> float:
+        losses = [contact_nll(contact_logit(distance**2, r, 0.02), contact, doubt).mean() for r in radii]
+        return float(radii[int(torch.stack(losses).argmin())])
+
+    assert best(0.05) == pytest.approx(0.1, abs=0.011)
+    assert best(0.0) > 0.15
+
+
 @quick
 @given(
     seed=st.integers(0, 1000),

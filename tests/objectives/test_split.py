@@ -172,16 +172,15 @@ def test_without_a_valley_the_threshold_is_otsus() -> None:
     assert split.threshold.item() == otsu(d.log()).item()
 
 
-def test_a_distance_with_a_meaning_is_the_threshold_until_there_is_a_valley() -> None:
-    split = Split(on="log", window=4096, floor=0.001, moved=0.25)
-    one_class = torch.rand(4096, generator=generator())
-    split.update(one_class, 4 * one_class)
-    assert float(split.threshold) == pytest.approx(math.log(0.25), abs=1e-5)
-    assert torch.equal(split(torch.tensor([0.24, 0.26])), torch.tensor([False, True]))
-    near, far = 0.01 * one_class, 2 + one_class
-    split.update(torch.where(one_class < 0.7, near, far), 4 * one_class)
-    assert split.separation() > 0.9
-    assert float(near.max()) < float(split.threshold.exp()) < float(far.min())
+def test_told_by_points_of_w_and_remembered_in_training_only() -> None:
+    split = Split(on="log", window=64, floor=0.0)
+    w = torch.randn(32, 8, generator=generator())
+    w_next = torch.where(torch.arange(32)[:, None] < 20, w + 1e-3, w.flip(1) + 3)
+    assert torch.equal(split.train().told(w, w_next), torch.arange(32) >= 20)
+    kept = split.threshold.clone()
+    assert split.eval().told(w, w_next + 100).all()
+    assert torch.equal(split.threshold, kept)
+    assert int(split.seen) == 32
 
 
 def test_without_the_floor_rare_contacts_are_lost() -> None:

@@ -40,7 +40,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "point": {"external": "point", "stay_weight": 1.0},
     "point-split-on-d": {"external": "point", "stay_weight": 1.0, "split_on": "d"},
     "gaussian": {"external": "gaussian", "stay_weight": 1.0},
-    "outline": {"outline": 4},
+    "no-outline": {"outline": 0},
     "segment-gradient": {"segment_gradient": True},
     "stay-weight-10": {"stay_weight": 10.0},
     "no-stay-level": {"stay_level": 1e6},
@@ -151,8 +151,9 @@ class Case:
             method=self.fit.get("method", "interaction"),
             objective=self.fit.get("objective", "contact"),
         )
-        chosen = {c.name: c.value for c in choices if c.name in ("jitter", "sway", "contrast_floor")}
-        switches = {name: chosen[name] for name in ("contrast_floor",) if name in chosen} | self.fit.get("switches", {})
+        chosen = {c.name: c.value for c in choices if c.name in ("jitter", "sway", "outline", "contrast_floor")}
+        switches = {name: chosen[name] for name in ("outline", "contrast_floor") if name in chosen}
+        switches |= self.fit.get("switches", {})
         return chosen, asdict(ObjectiveConfig.named(self.fit.get("objective", "contact"), **switches))
 
     def digest(self) -> str:

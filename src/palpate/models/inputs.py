@@ -38,6 +38,7 @@ class Model(nn.Module, ABC):
     inputs: "Inputs"
     places_object: ClassVar[bool] = True  # else `object` is a latent, and only a probe that sees labels reads it
     tells_apart: ClassVar[bool] = True  # else which of the two is the agent is for those to say who see labels
+    scaffold: ClassVar[tuple[str, ...]] = ()  # parts that only training needs
 
     @abstractmethod
     def loss(self, batch: Any, generator: torch.Generator, progress: Tensor) -> Loss:
@@ -59,6 +60,15 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser, with an optional `lr_scale` each."""
+
+    def lasting_state(self) -> dict[str, Tensor]:
+        """What a trained model is made of."""
+        return {name: value for name, value in self.state_dict().items() if name.split(".")[0] not in self.scaffold}
+
+    def take_down_scaffold(self) -> None:
+        """Leave what `lasting_state` holds."""
+        for name in self.scaffold:
+            setattr(self, name, None)
 
     @abstractmethod
     def vitals(self) -> dict[str, float]:

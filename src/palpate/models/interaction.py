@@ -22,8 +22,8 @@ from palpate.geometry import (
     segment_mahalanobis2,
     segment_offset,
 )
-from palpate.models.backdrop import Backdrop
 from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder, side_by_side
+from palpate.models.scout import Scout, place_split
 from palpate.objectives.contact import (
     contact_logit,
     contact_nll,
@@ -46,16 +46,16 @@ BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the
 # Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
 # angles are known the best body is round, and with a round body none would ever be learned.
 FIRST_RATIO, SHAPE_FROM = 3.0, 0.4
-# For an agent that looks around: pixels on a side from which half of them are enough. L_- levels off at first at
-# FIRST_LEVEL units, and from LEVELLED_BY of the run on at `stay_level`. Touched is at first what has moved MOVED units;
-# that counts from KNOWN_FROM of the run on.
-HALVED_FROM = 64
-FIRST_LEVEL, LEVELLED_BY = 1.0, 0.6
-MOVED, KNOWN_FROM = 0.5, 0.3
+# Where a scout goes ahead, z_ext follows it for half of the run, and is then left to its own losses bit by bit.
+# Contacts count from KNOWN_FROM on, and some of them, DOUBT, are none.
+FOLLOW, FOLLOWS_UNTIL, FREE_FROM, KNOWN_FROM = 10.0, 0.5, 0.7, 0.3
+DOUBT = 0.05
 
 
 class Interaction(Model):
-    """phi_int, phi_ext and phi_cont with their losses."""
+    """phi_int, phi_ext and phi_cont with their losses; where the agent carries its cameras, a scout for phi_cont."""
+
+    scaffold = ("scout",)
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -64,25 +64,16 @@ class Interaction(Model):
         objective, n = config.objective, config.n
         self.inputs = Inputs(config.observation_shape)
         self.phi_int = Branch(make_encoder(config), n)
-        seen = config.seen_shape
-        # An agent that looks around says what it sees beside what always stands there, and the place where it stands
-        # moves that into the common frame. There an object that stays is one that moves by -a as the agent sees it, and
-        # no place in the world does: so z_ext is learned from L_- alone, needs no W, and tells itself what was touched.
-        self.halved = objective.egocentric and len(seen) == 3 and min(seen[1:]) >= HALVED_FROM
-        shape = (seen[0], *(side // 2 for side in seen[1:])) if self.halved else seen
-        self.backdrop = Backdrop(shape, n) if objective.egocentric else None
-        self.offset = nn.Parameter(torch.zeros(n)) if objective.egocentric else None
+        self.scout = Scout(config) if objective.egocentric else None
         self.phi_cont = None if objective.egocentric else Branch(make_encoder(config), objective.contrast_dim)
         extra = {"likelihood": 2 if objective.body == "axes" else 0, "point": 0, "gaussian": n * (n + 1) // 2}
         shared = self.phi_cont if objective.shared_network else None
-        encoder = make_encoder(config, shape) if shared is None else shared.encoder
+        encoder = make_encoder(config) if shared is None else shared.encoder
         self.phi_ext = Branch(encoder, n + extra[objective.external])
-        self.split = Split(
-            on=objective.split_on,
-            window=objective.split_window,
-            floor=objective.split_floor,
-            moved=MOVED**2 if objective.egocentric else 0.0,
-        )
+        if objective.egocentric:
+            self.split = place_split(config)
+        else:
+            self.split = Split(on=objective.split_on, window=objective.split_window, floor=objective.split_floor)
         # The body: its radius (for an ellipse the geometric mean of its semi-axes, and their ratio), and how softly
         # touching begins at its border.
         self.log_radius = nn.Parameter(torch.tensor(0.25).log())
@@ -100,38 +91,61 @@ class Interaction(Model):
         clean = self.inputs(torch.cat((batch.o, batch.o_next)))
         x = self.inputs.disturbed(clean, generator)
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
-        w: Tensor | None = None
-        if self.phi_cont is None:
-            z_int = self.phi_int(x)
-            ext = self.phi_ext(self._left_over(clean, z_int.detach(), generator))
-        else:
+        if self.phi_cont is not None:
             z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
+        else:
+            z_int, ext = side_by_side((self.phi_int, self.phi_ext), x)
+            w = None if self.scout is None else self.scout(clean, z_int.detach(), self.inputs, generator)
         # bf16 is for the encoders; distances and likelihoods stay in float32.
         with torch.autocast(x.device.type, enabled=False):
             objective = self.fused if self.fused is not None and self.training else self._objective
             return objective(z_int, ext, w, batch.a / self.inputs.unit, t, progress)
 
     def _objective(
-        self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor | None, a: Tensor, t: Tensor, progress: Tensor
+        self, z_int_both: Tensor, ext_both: Tensor, w_both: Any, a: Tensor, t: Tensor, progress: Tensor
     ) -> Loss:
         """The losses from what the networks say of o and o', stacked [2b, ...]."""
         objective, n = self.config.objective, self.config.n
         z_int, z_int_next = z_int_both.chunk(2)  # [b, n]
         ext_both = self._placed(ext_both, z_int_both.detach())
-        ext, ext_next = ext_both.chunk(2)
-        w, w_next = self._scene(ext_both[:, :n] if w_both is None else w_both).chunk(2)  # [b, m]
-
-        distance = squared_distance(w, w_next).detach()
-        if self.training:
-            self.split.update(distance, squared_distance(w_next, w_next.roll(1, 0)).detach())
-        touched = self.split(distance)  # [b]
+        w, w_next = self._scene(ext_both[:, :n] if self.phi_cont is None else w_both).chunk(2)  # [b, m]
+        touched = self.split.told(w, w_next)  # [b]
         # With the gradient a small body drowns L_int and the agent's frame collapses.
         path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
         terms = {"agent": equivariance(z_int, a, z_int_next).mean()}
-        if w_both is not None:
+        if self.phi_cont is not None:
             terms["contrast"] = self._contrast(w, w_next, z_int_next)
-        terms |= self._external(ext, ext_next, path, touched, t, progress)
+        if self.scout is None:
+            ext, ext_next = ext_both.chunk(2)
+            terms |= self._external(ext, ext_next, path, touched, self.split.share, t, progress)
+        else:
+            terms |= self._scouted(self.scout, w_both, ext_both, path, t, progress)
         return Loss(terms, {"contact_share": touched.float().mean()}, self._sure(touched))
+
+    def _scouted(
+        self, scout: Scout, place_both: Tensor, ext_both: Tensor, path: Segment, t: Tensor, progress: Tensor
+    ) -> dict[str, Tensor]:
+        """The scout's loss, and L_ext with the contacts that it tells.
+
+        phi_ext sees the object and the whole world, and would say that the object stands in one place of it; so it
+        begins in the scout's footsteps. These leave a constant open, which the contacts find: as long as z_ext follows
+        they move nothing but its mean.
+        """
+        place, place_next = place_both.chunk(2)
+        touched = scout.split.told(place, place_next)
+        free = ((progress - FOLLOWS_UNTIL) / (FREE_FROM - FOLLOWS_UNTIL)).clamp(0, 1)
+        mean = ext_both.mean(0)
+        led = ext_both.detach() + mean - mean.detach()
+        ext, ext_next = (led + free * (ext_both - led)).chunk(2)
+        external = self._external(ext, ext_next, path, touched, scout.split.share, t, progress)
+        z_ext = ext_both[:, : self.config.n]
+        apart = stay(z_ext - z_ext.mean(0), (place_both - place_both.mean(0)).detach())
+        return {
+            "scout": scout.loss(place, place_next, progress),
+            "follow": (1 - free) * FOLLOW * apart.mean(),
+            "contact": (progress >= KNOWN_FROM) * external["contact"],
+            "stay": free * external["stay"],
+        }
 
     def _contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
         """L_cont (Eq. 5)."""
@@ -144,19 +158,21 @@ class Interaction(Model):
         return infonce(w, w_next, z_other, temperature=objective.temperature, floor=objective.contrast_floor).mean()
 
     def _external(
-        self, ext: Tensor, ext_next: Tensor, path: Segment, touched: Tensor, t: Tensor, progress: Tensor
+        self,
+        ext: Tensor,
+        ext_next: Tensor,
+        path: Segment,
+        touched: Tensor,
+        share: Tensor,
+        t: Tensor,
+        progress: Tensor,
     ) -> dict[str, Tensor]:
-        """L_ext (Eq. 6): L_- where nothing was touched; elsewhere L_+, or the likelihood of touching everywhere."""
+        """L_ext (Eq. 6): L_- where nothing was touched; elsewhere L_+, or the likelihood of touching everywhere.
+
+        `touched` [b] are the contacts, and `share` how many of all triples are.
+        """
         objective = self.config.objective
         kind, weight = objective.external, objective.stay_weight
-        known: Tensor | float = 1.0
-        level: Tensor | float = objective.stay_level
-        stayed = ~touched
-        if self.backdrop is not None:
-            # What was touched is only known from z_ext itself, so it must not move it: L_- holds for all, with outliers
-            # among them.
-            known, stayed = (progress >= KNOWN_FROM).float(), torch.ones_like(touched)
-            level = FIRST_LEVEL * (objective.stay_level / FIRST_LEVEL) ** (progress / LEVELLED_BY).clamp(max=1.0)
         z_ext, shape = self._body(ext)
         z_ext_next, shape_next = self._body(ext_next)
         if kind == "likelihood":
@@ -170,17 +186,18 @@ class Interaction(Model):
                 remained = remained + stay(shape, shape_next) * tip.square().detach()
             # Both classes weigh the same, however rare one is; else the body would shrink where contacts are.
             # Held-out triples count as they come: a few rare contacts would make the choice of the weights a lottery.
-            share = self.split.share.clamp(*SHARE_RANGE) if self.training else torch.full_like(self.split.share, 0.5)
+            share = share.clamp(*SHARE_RANGE) if self.training else torch.full_like(share, 0.5)
             balance = torch.where(touched, 0.5 / share, 0.5 / (1 - share))
+            doubt = DOUBT if objective.egocentric else 0.0
             before, after = (
-                contact_nll(self._touch_logit(z, s, path, ratio, waves), touched)
-                for z, s in ((self._centred(z_ext), shape), (self._centred(z_ext_next), shape_next))
+                contact_nll(self._touch_logit(z, s, path, ratio, waves), touched, doubt)
+                for z, s in ((z_ext, shape), (z_ext_next, shape_next))
             )
             # An object that was not touched is where it was: the path tells as much of o' as of o.
             surprise = torch.where(touched, before, (before + after) / 2)
             return {
-                "contact": known * (balance * surprise).mean(),
-                "stay": weight * torch.where(stayed, levelled(remained, level), 0.0).mean(),
+                "contact": (balance * surprise).mean(),
+                "stay": weight * torch.where(touched, 0.0, levelled(remained, objective.stay_level)).mean(),
             }
         if kind == "point":
             remained, met = stay(z_ext, z_ext_next), touch(z_ext, path)
@@ -195,23 +212,15 @@ class Interaction(Model):
         }
 
     def _placed(self, ext: Tensor, z_int: Tensor) -> Tensor:
-        """What phi_ext says [b, n + ...], its place in the common frame."""
+        """What phi_ext says [b, n + ...], its place in the common frame: as seen by an agent it is told from there."""
         n = self.config.n
-        return ext if self.backdrop is None else torch.cat((ext[:, :n] + z_int, ext[:, n:]), 1)
-
-    def _centred(self, z_ext: Tensor) -> Tensor:
-        """The body's centre [b, n]: z_ext, or where L_- alone has placed it, z_ext but for a constant."""
-        return z_ext if self.offset is None else z_ext.detach() + self.offset
+        if not self.config.objective.egocentric:
+            return ext
+        return torch.cat((ext[:, :n] + z_int, ext[:, n:]), 1)
 
     def _scene(self, w: Tensor) -> Tensor:
-        """A point of W [b, m] from what phi_cont says; the object's place is one as it is."""
+        """A point of W [b, m] from what phi_cont says; without it the object's place is one as it is."""
         return w if self.phi_cont is None else F.normalize(w, dim=-1)
-
-    def _left_over(self, x: Tensor, z_int: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """What phi_ext sees of scaled observations: all, or what an agent that looks around sees beside the world."""
-        if self.backdrop is None:
-            return x
-        return self.inputs.disturbed(self.backdrop(F.avg_pool2d(x, 2) if self.halved else x, z_int), generator)
 
     def _body(self, ext: Tensor) -> tuple[Tensor, Tensor | None]:
         """z_ext and the body's shape: an axis in the unit disc [b, 2], a triangular root [b, n, n], or nothing."""
@@ -258,7 +267,7 @@ class Interaction(Model):
         contact taken for none outweighs all the rest of it.
         """
         terms = self.loss(batch, torch.Generator(batch.a.device), torch.ones((), device=batch.a.device)).terms
-        left_out = {"contrast", "stay"} if self.config.objective.external == "likelihood" else {"contrast"}
+        left_out = {"contrast", "stay", "scout"} if self.config.objective.external == "likelihood" else {"contrast"}
         return float(sum(value for name, value in terms.items() if name not in left_out))
 
     def contacts(self, batch: Batch) -> Tensor:
@@ -283,16 +292,15 @@ class Interaction(Model):
 
     def compile_step(self) -> None:
         """Fuse the kernels of the encoders and of the losses."""
-        for branch in (self.phi_int, self.phi_ext, self.phi_cont):
+        leading = self.phi_cont if self.scout is None else self.scout.branch
+        for branch in (self.phi_int, self.phi_ext, leading):
             if branch is not None:
                 branch.fuse()
         self.fused = torch.compile(self._objective, dynamic=False)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        body = [
-            p for p in (self.log_radius, self.softness, self.outline, self.offset) if p is not None and p.requires_grad
-        ]
-        parts = (self.phi_int, self.phi_ext, self.phi_cont)
+        body = [p for p in (self.log_radius, self.softness, self.outline) if p is not None and p.requires_grad]
+        parts = (self.phi_int, self.phi_ext, self.phi_cont, self.scout)
         networks = [p for part in parts if part is not None for p in part.parameters()]
         groups: list[dict[str, Any]] = [
             {"params": list(dict.fromkeys(networks))},
@@ -305,8 +313,7 @@ class Interaction(Model):
         """Positions, ellipsoid and orientation for observations `[b, ...]`."""
         x, unit, objective = self.inputs(o), self.inputs.unit, self.config.objective
         z_int = self.phi_int(x)
-        z_ext, shape = self._body(self._placed(self.phi_ext(self._left_over(x, z_int)), z_int))
-        z_ext = self._centred(z_ext)
+        z_ext, shape = self._body(self._placed(self.phi_ext(x), z_int))
         covariance = orientation = None
         if objective.external == "gaussian":
             assert shape is not None
@@ -344,7 +351,6 @@ class Interaction(Model):
             raise ValueError("this model was trained without a body; would_touch needs the 'contact' objective")
         x = self.inputs(o)
         z_int = self.phi_int(x)
-        z_ext, shape = self._body(self._placed(self.phi_ext(self._left_over(x, z_int)), z_int))
-        z_ext = self._centred(z_ext)
+        z_ext, shape = self._body(self._placed(self.phi_ext(x), z_int))
         path = Segment(z_int, a / self.inputs.unit)
         return self._touch_logit(z_ext, shape, path, self.log_ratio, self.outline).sigmoid()

@@ -41,7 +41,7 @@ def save_model(model: Model, folder: Path, facts: dict[str, Any], *, overwrite: 
             f"{folder} holds another model; overwrite it with overwrite=True, or choose another folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_state(folder / "model.safetensors", {"model": model.state_dict()}, {})
+    write_state(folder / "model.safetensors", {"model": model.lasting_state()}, {})
     temporary = folder / f".config.json.{os.getpid()}"
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
@@ -73,6 +73,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error}") from error
     model = build(config)
+    model.take_down_scaffold()
     groups, _ = read_state(folder / "model.safetensors")
     try:
         model.load_state_dict(groups.get("model", {}))

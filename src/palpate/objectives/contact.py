@@ -3,9 +3,11 @@
 Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k, n] serves k objects.
 """
 
+import math
+
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2
 
@@ -63,10 +65,16 @@ def outline(offset: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     return total
 
 
-def contact_nll(logit: Tensor, contact: Tensor) -> Tensor:
+def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
     """-log P(contact), with P(touch) = sigmoid(logit), `[b]`.
 
     A departure from the paper, whose L_+ only uses paths that touched: a path that did not says that the body is not
     there, and the two together place the body's centre and give its radius.
+
+    Where a share of the contacts, `doubt`, is taken for misses and the other way round, P = doubt +
+    (1 - 2 doubt) P(touch): a path far away that is said to have touched no longer makes the body as large as that.
     """
+    if doubt > 0:
+        right = logsigmoid(torch.where(contact, logit, -logit)) + math.log(1 - 2 * doubt)
+        return -torch.logaddexp(right, right.new_full((), math.log(doubt)))
     return binary_cross_entropy_with_logits(logit, contact.to(logit.dtype), reduction="none")

@@ -6,6 +6,8 @@ Everything stays on the device and has fixed shapes, so that a step can be captu
 import torch
 from torch import Tensor, nn
 
+from palpate.objectives.contrastive import squared_distance
+
 SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two classes that can be told apart
 FEWEST = 256  # distances on which classes can be judged
@@ -47,8 +49,6 @@ class Split(nn.Module):
     contacts are rare 2-means would rather cut that wide class in two. Two unrelated scenes tell how close different
     scenes ever come; distances below the `floor` quantile of those are all the same to us. Once the classes are apart
     the threshold then moves from Otsu's to the emptiest place between them.
-
-    Where distances have a meaning, `moved` > 0 is the one to begin with in place of Otsu's.
     """
 
     distances: Tensor
@@ -59,9 +59,9 @@ class Split(nn.Module):
     share: Tensor
     valley: Tensor
 
-    def __init__(self, *, on: str, window: int, floor: float, moved: float = 0.0) -> None:
+    def __init__(self, *, on: str, window: int, floor: float) -> None:
         super().__init__()
-        self.on, self.window, self.floor, self.moved = on, window, floor, moved
+        self.on, self.window, self.floor = on, window, floor
         kept = window or 1024  # a threshold of one batch is still worth looking at over several
         self.register_buffer("distances", torch.full((kept,), torch.nan))
         self.register_buffer("unrelated", torch.full((kept,), torch.nan))
@@ -70,6 +70,13 @@ class Split(nn.Module):
         self.register_buffer("threshold", torch.zeros(()))  # on the scale of `scaled`
         self.register_buffer("share", torch.tensor(0.5))  # of touched triples
         self.register_buffer("valley", torch.zeros(()))  # see `separation`
+
+    def told(self, w: Tensor, w_next: Tensor) -> Tensor:
+        """Which triples of a batch were touched, `[b]` bool, from its points of W [b, m]; in training it remembers."""
+        distances = squared_distance(w, w_next).detach()
+        if self.training:
+            self.update(distances, squared_distance(w_next, w_next.roll(1, 0)).detach())
+        return self(distances)
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor) -> None:
@@ -87,7 +94,7 @@ class Split(nn.Module):
             ordered = unrelated.sort().values  # NaN, the slots not filled yet, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
         scaled = self.scaled(distances.nan_to_num(1.0))
-        cut = self.scaled(scaled.new_full((), self.moved)) if self.moved > 0 else otsu(scaled, known)
+        cut = otsu(scaled, known)
         valley, emptiest = _between(scaled, (scaled > cut) & known, (scaled <= cut) & known, cut)
         self.valley.copy_(valley)
         # Above a floor the untouched are one point and Otsu's middle lies among the contacts.
