@@ -91,31 +91,34 @@ class Interaction(Model):
         clean = self.inputs(torch.cat((batch.o, batch.o_next)))
         x = self.inputs.disturbed(clean, generator)
         t = torch.rand(len(batch.a), generator=generator, device=batch.a.device)
+        w: Tensor | None = None
         if self.phi_cont is not None:
             z_int, ext, w = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
         else:
             z_int, ext = side_by_side((self.phi_int, self.phi_ext), x)
-            w = None if self.scout is None else self.scout(clean, z_int.detach(), self.inputs, generator)
+            if self.scout is not None:
+                w = self.scout(clean, z_int.detach(), self.inputs, generator)
         # bf16 is for the encoders; distances and likelihoods stay in float32.
         with torch.autocast(x.device.type, enabled=False):
             objective = self.fused if self.fused is not None and self.training else self._objective
             return objective(z_int, ext, w, batch.a / self.inputs.unit, t, progress)
 
     def _objective(
-        self, z_int_both: Tensor, ext_both: Tensor, w_both: Any, a: Tensor, t: Tensor, progress: Tensor
+        self, z_int_both: Tensor, ext_both: Tensor, w_both: Tensor | None, a: Tensor, t: Tensor, progress: Tensor
     ) -> Loss:
         """The losses from what the networks say of o and o', stacked [2b, ...]."""
         objective, n = self.config.objective, self.config.n
         z_int, z_int_next = z_int_both.chunk(2)  # [b, n]
         ext_both = self._placed(ext_both, z_int_both.detach())
-        w, w_next = self._scene(ext_both[:, :n] if self.phi_cont is None else w_both).chunk(2)  # [b, m]
+        scene = ext_both[:, :n] if self.phi_cont is None or w_both is None else F.normalize(w_both, dim=-1)
+        w, w_next = scene.chunk(2)  # [b, m]
         touched = self.split.told(w, w_next)  # [b]
         # With the gradient a small body drowns L_int and the agent's frame collapses.
         path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
         terms = {"agent": equivariance(z_int, a, z_int_next).mean()}
         if self.phi_cont is not None:
             terms["contrast"] = self._contrast(w, w_next, z_int_next)
-        if self.scout is None:
+        if self.scout is None or w_both is None:
             ext, ext_next = ext_both.chunk(2)
             terms |= self._external(ext, ext_next, path, touched, self.split.share, t, progress)
         else:
@@ -217,10 +220,6 @@ class Interaction(Model):
         if not self.config.objective.egocentric:
             return ext
         return torch.cat((ext[:, :n] + z_int, ext[:, n:]), 1)
-
-    def _scene(self, w: Tensor) -> Tensor:
-        """A point of W [b, m] from what phi_cont says; without it the object's place is one as it is."""
-        return w if self.phi_cont is None else F.normalize(w, dim=-1)
 
     def _body(self, ext: Tensor) -> tuple[Tensor, Tensor | None]:
         """z_ext and the body's shape: an axis in the unit disc [b, 2], a triangular root [b, n, n], or nothing."""
@@ -339,7 +338,7 @@ class Interaction(Model):
         """Points of W `[b, m]` for observations."""
         if self.phi_cont is None:
             return self.encode(o).object / self.inputs.unit
-        return self._scene(self.phi_cont(self.inputs(o)))
+        return F.normalize(self.phi_cont(self.inputs(o)), dim=-1)
 
     def contact(self, o: Tensor, o_next: Tensor) -> Tensor:
         """Probability `[b]` that the object was touched between two observations, by the split."""
