@@ -459,7 +459,7 @@ class TestFolder:
 
     @pytest.mark.parametrize(
         ("change", "name"),
-        [({"learning_rate": 0.1}, "learning_rate"), ({"objective": "paper"}, "objective"), ({"seed": 3}, "seed")],
+        [({"learning_rate": 0.1}, "learning_rate"), ({"objective": "paper"}, "external"), ({"seed": 3}, "seed")],
     )
     def test_resuming_another_run(self, run: Path, change: dict[str, Any], name: str) -> None:
         with pytest.raises(ValueError, match=f"was started with {name}=.*resume with the same settings"):

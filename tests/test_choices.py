@@ -76,6 +76,7 @@ def test_what_is_given_is_taken() -> None:
         "contrast_floor": 0.2,
     }
     assert chosen(given, shape=(3, 256, 256)) == given
+    assert chosen({"body": "axes"})["body"] == "axes"
 
 
 def test_shrink_follows_the_encoder_given() -> None:
@@ -117,6 +118,7 @@ def test_numbers_take_a_higher_floor() -> None:
         ({}, {"shape": (64,)}, 0),  # of no use there
         ({"body": "axes"}, {}, 0),  # one that turns
         ({"radius": 0.1}, {}, 0),  # one that is known
+        ({"external": "point"}, {}, 0),  # there is none
         ({"outline": 2, "radius": 0.1}, {}, 2),
     ],
 )

@@ -155,6 +155,14 @@ def test_negative_losses_have_an_axis_of_their_own() -> None:
     save(figure)
 
 
+def test_a_loss_that_begins_later_keeps_its_logarithmic_axis() -> None:
+    """Where a scout goes ahead, others are exactly 0 at first."""
+    steps = [{"step": step, "scout": 9.0 / step, "stay": 0.0 if step < 3 else 0.1} for step in (1, 2, 3, 4)]
+    (axes,) = curves(steps).axes
+    assert axes.get_yscale() == "log"
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"scout", "stay"}
+
+
 def test_curves_without_losses_or_anything() -> None:
     (test,) = curves([{"step": 1, "l_test": 0.1}]).axes
     assert [line.get_label() for line in test.lines] == ["learned"]

@@ -377,6 +377,9 @@ class Toy(nn.Module):
     def vitals(self) -> dict[str, float]:
         return {"pulse": 60.0}
 
+    def take_down_scaffold(self) -> None:
+        self.loss = None  # type: ignore[assignment,method-assign]
+
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [{"params": [self.weight]}]
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,7 +129,7 @@ def fit(
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink}
     given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
-    told = (*CHOSEN_SWITCHES, "egocentric")
+    told = (*CHOSEN_SWITCHES, "egocentric", "radius", "external")
     given |= {"sway": config.sway, **{name: switches[name] for name in told if name in switches}}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
@@ -289,7 +289,7 @@ def _evaluation(
             blocks = zip(*(x.split(256) for x in held_out), strict=True)
             values = [(len(block[0]), model.held_out(Batch(*block))) for block in blocks if len(block[0]) > 1]
             # A split that finds one class makes everything easy to explain; such weights are not to be chosen.
-            separable = not isinstance(model, Interaction) or model.split.separation() >= SEPARABLE
+            separable = not isinstance(model, Interaction) or model.telling.separation() >= SEPARABLE
             if values and separable:
                 readings["held_out"] = sum(n * value for n, value in values) / sum(n for n, _ in values)
         if test is not None:
@@ -303,7 +303,7 @@ def _note(readings: Mapping[str, float], speed: float | None) -> str:
     """What stands beside the bar."""
     losses = [
         f"{name} {readings[name]:.2g}"
-        for name in ("agent", "contact", "touch", "stay", "object", "reconstruction")
+        for name in ("agent", "scout", "contact", "touch", "stay", "object", "reconstruction")
         if name in readings
     ]
     if "contact_share" in readings:
@@ -325,12 +325,11 @@ def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: boo
         if before is None:
             raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
         for part, values in described.items():
-            for name, value in values.items():
-                if before[part].get(name) != value:
-                    raise ValueError(
-                        f"{folder} was started with {name}={before[part].get(name)!r}, not {value!r}; resume with the "
-                        "same settings, or start another folder"
-                    )
+            for name, was, value in _differences(before[part], values):
+                raise ValueError(
+                    f"{folder} was started with {name}={was!r}, not {value!r}; resume with the same settings, or start "
+                    "another folder"
+                )
         return folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not overwrite:
@@ -344,6 +343,16 @@ def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: boo
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     return folder
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings that are no longer what they were, with both values; of a group of settings those inside."""
+    for name, value in now.items():
+        was = before.get(name)
+        if isinstance(was, Mapping) and isinstance(value, Mapping):
+            yield from _differences(was, value)
+        elif was != value:
+            yield name, was, value
 
 
 def _described(path: Path) -> dict[str, dict[str, Any]] | None:

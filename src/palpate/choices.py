@@ -85,7 +85,8 @@ def choose(
     else:
         add("body", "round", f"axes are for the plane, and actions have {n} dimensions")
     if method == "interaction" and objective == "contact":
-        if picture and n == 2 and chosen["body"].value == "round" and "radius" not in given:
+        placed = given.get("external", "likelihood") == "likelihood" and "radius" not in given
+        if picture and n == 2 and chosen["body"].value == "round" and placed:
             add("outline", OUTLINE, "what the agent touches may reach further to one side than to another")
         else:
             add("outline", 0, "a body of one radius")

@@ -38,7 +38,8 @@ class ObjectiveConfig:
     split_window: int = 4096
     """How many past distances the threshold is computed from; 0: this batch alone, as in the paper."""
     split_floor: float = 0.001
-    """Quantile of the distances of unrelated scenes under which all distances count as equal; 0: no floor."""
+    """Quantile of the distances of unrelated scenes under which all distances count as equal; 0: no floor. At least
+    0.02 for `egocentric` observations, where distances are those of places."""
     temperature: float = 0.1
     """Divides d_W in the contrastive loss."""
     agent_temperature: float = 0.03

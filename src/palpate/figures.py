@@ -28,6 +28,8 @@ GREY = "#666666"
 TERMS = {
     "agent": BLUE,
     "contrast": ORANGE,
+    "scout": ORANGE,
+    "follow": VERMILION,
     "contact": GREEN,
     "stay": PURPLE,
     "touch": VERMILION,
@@ -96,7 +98,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     figure = blank(4.4 * panels, 3.2)
     if terms:
         axes = panel(figure, 1, panels, title="Losses", xlabel="step")
-        signed = [name for name, series in terms.items() if (series[:, 1] <= 0).any()]
+        signed = [name for name, series in terms.items() if (series[:, 1] < 0).any()]
         right = axes.twinx() if 0 < len(signed) < len(terms) else axes
         for name, series in terms.items():
             there, label = (right, f"{name} (right)") if name in signed and right is not axes else (axes, name)

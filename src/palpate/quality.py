@@ -11,7 +11,7 @@ from torch import Tensor
 
 from palpate.data.check import Finding
 from palpate.data.transitions import Batch
-from palpate.geometry import Segment, segment_distance2, segment_mahalanobis2
+from palpate.geometry import Segment, segment_mahalanobis2, segment_offset
 from palpate.models.interaction import Interaction
 from palpate.objectives.split import SEPARABLE
 
@@ -32,7 +32,7 @@ class Reading(NamedTuple):
     object_next: Tensor  # [b, n]
     scene: Tensor  # [b] d_W(w, w')
     touched: Tensor  # [b] bool, by the split
-    distance: Tensor  # [b] from the body's centre to the path, along its axes if it has any
+    distance: Tensor  # [b] from the body's centre to the path, by how far the body reaches to that side
     action: Tensor  # [b, n]
 
     @property
@@ -52,7 +52,8 @@ def read(model: Interaction, batch: Batch) -> Reading:
         if before.orientation is not None and before.covariance is not None:
             distance = _along_axes(before.object, path, before.covariance)
         else:
-            distance = segment_distance2(before.object, path).sqrt()
+            offset = segment_offset(before.object, path)
+            distance = offset.norm(dim=1) / model.bulge(offset)
         columns = (before.agent, after.agent, before.object, after.object, scene, model.split(scene), distance, a)
         parts.append([x.cpu() if x.dtype == torch.bool else x.cpu().double() for x in columns])
     return Reading(*(torch.cat(column) for column in zip(*parts, strict=True)))

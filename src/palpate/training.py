@@ -204,14 +204,14 @@ class Run:
         self.plain.train()
         if criterion is not None and scores.get(criterion, math.inf) < self.best_value:
             self.best_value = scores[criterion]
-            self.best = {name: value.detach().clone() for name, value in self.plain.state_dict().items()}
+            self.best = {name: value.detach().clone() for name, value in self.plain.lasting_state().items()}
         return scores
 
     def hand_over(self) -> None:
         """Leave the model as users get it: with the best weights, without what only training needs."""
+        self.plain.take_down_scaffold()
         if self.best:
             self.plain.load_state_dict(self.best)
-        self.plain.take_down_scaffold()
         self.plain.eval()
 
     def save(self, folder: Path) -> None:
@@ -237,7 +237,12 @@ class Run:
         if folder is None or not _checkpoint(folder).exists():
             return
         groups, facts = read_state(_checkpoint(folder))
-        self.plain.load_state_dict(groups["model"])
+        try:
+            self.plain.load_state_dict(groups["model"])
+        except RuntimeError as error:
+            raise ValueError(
+                f"the run in {folder} was begun by another version of palpate, whose model differs; start another"
+            ) from error
         for key, value in groups["optimizer"].items():
             index, name = key.split(".")
             parameter = self.parameters[int(index)]

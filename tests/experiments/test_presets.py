@@ -1,10 +1,13 @@
+import warnings
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 from made_up import TINY
 
+from palpate.api import fit
 from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.data.collect import collect
 from palpate.experiments.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, cases, listed
 
 
@@ -34,9 +37,9 @@ def test_soccer_learns_from_one_set_and_has_no_keypoints_in_first_person() -> No
 
 
 def test_every_ablation_is_an_objective_of_its_own() -> None:
-    objectives = [ObjectiveConfig.named("contact", **case.fit["switches"]) for case in cases(["ablation"], TINY, 1)]
+    objectives = [ObjectiveConfig(**case.settings()["objective"]) for case in cases(["ablation"], TINY, 1)]
     assert len(set(objectives)) == len(ABLATION) == len(objectives)
-    assert objectives[0] == ObjectiveConfig()
+    assert objectives[0] == ObjectiveConfig(outline=4)
     assert {objective.external for objective in objectives} == {"likelihood", "point", "gaussian"}
     for objective in objectives:
         ModelConfig(encoder="small", observation_shape=(3, 20, 20), n=2, objective=objective)
@@ -105,3 +108,21 @@ def test_listed_in_the_order_of_the_runs() -> None:
     worlds, methods = listed("sprites")
     assert worlds == ["vanilla", "background", "anisotropic"]
     assert methods[:6] == ["ours", "paper-gaussian", "paper", "transporter", "vae", "supervised"]
+
+
+@pytest.mark.parametrize("method", ["ours", "supervised"])
+def test_settings_hold_the_objective_of_the_model_that_is_fitted(method: str) -> None:
+    (case,) = (
+        case for case in cases(["sprites"], TINY, 1, worlds=["anisotropic"], methods=[method]) if case.method == method
+    )
+    data = collect(case.env, 64, size=case.size, labelled=True)
+    training = replace(case.training, steps=1, batch_size=8, evaluate_every=1, compile=False, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a run of one step
+        model = fit(
+            data if method == "supervised" else data.transitions,
+            encoder=case.encoder, training=training, progress=False, **case.fit,
+        )  # fmt: skip
+    assert ObjectiveConfig(**case.settings()["objective"]) == model.config.objective
+    assert model.config.objective.body == "axes"
+    assert model.config.objective.outline == 0

@@ -127,3 +127,24 @@ def test_agents_count_as_near_by_how_far_they_are_spread_not_by_how_far_they_ste
     assert contrast(20.0, agent_spread=False) < contrast(1.0, agent_spread=False) - 10  # none is near another
     assert contrast(20.0, agent_spread=True) == pytest.approx(contrast(1.0, agent_spread=True), abs=1e-3)
     assert contrast(0.2, agent_spread=True) == pytest.approx(contrast(0.2, agent_spread=False))
+
+
+def test_held_out_triples_are_judged_by_the_split_that_tells_their_contacts() -> None:
+    config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
+    model = Interaction(config)
+    assert model.scout is not None
+    assert model.telling is model.scout.split
+    model.take_down_scaffold()
+    assert model.telling is model.split
+
+
+def test_how_far_the_body_bulges_does_not_depend_on_the_unit() -> None:
+    round_one = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2))
+    offset = torch.tensor([[300.0, 0.0], [0.0, 5.0], [-4.0, 4.0]])
+    assert round_one.bulge(offset).tolist() == [1, 1, 1]
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(outline=2)))
+    assert model.outline is not None
+    model.inputs.unit.fill_(100.0)
+    with torch.no_grad():
+        model.outline[0, 0] = 0.1
+        assert model.bulge(100 * offset).log().tolist() == pytest.approx([0.1, -0.1, 0.0], abs=1e-4)

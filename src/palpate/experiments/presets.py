@@ -142,8 +142,10 @@ class Case:
     def _chosen(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What `fit` chooses where this case says nothing, and the objective: in another version they may differ."""
         views = 4 if self.env == SOCCER["first"] else 1
+        given = {name: self.fit[name] for name in ("body", "radius") if name in self.fit}
+        given |= self.fit.get("switches", {})
         choices = choose(
-            {"encoder": self.encoder, **self.fit.get("switches", {})},
+            {"encoder": self.encoder, **given},
             shape=(64,) if self.source == "vectors" else (3 * views, self.size, self.size),
             n=2,
             triples=self.triples,
@@ -152,8 +154,8 @@ class Case:
             objective=self.fit.get("objective", "contact"),
         )
         chosen = {c.name: c.value for c in choices if c.name in ("jitter", "sway", "outline", "contrast_floor")}
-        switches = {name: chosen[name] for name in ("outline", "contrast_floor") if name in chosen}
-        switches |= self.fit.get("switches", {})
+        switches: dict[str, Any] = {name: chosen[name] for name in ("outline", "contrast_floor") if name in chosen}
+        switches |= given
         return chosen, asdict(ObjectiveConfig.named(self.fit.get("objective", "contact"), **switches))
 
     def digest(self) -> str:

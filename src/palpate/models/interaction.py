@@ -277,9 +277,22 @@ class Interaction(Model):
         apart = self.split.valley >= SEPARABLE
         return touched & apart if self.config.objective.split_window else torch.zeros_like(touched)
 
+    @property
+    def telling(self) -> Split:
+        """Who says in training what was touched."""
+        return self.split if self.scout is None else self.scout.split
+
+    def bulge(self, offset: Tensor) -> Tensor:
+        """How far the body reaches in the directions of `offset` [b, n], in its mean radius: `[b]`."""
+        if self.outline is None:
+            return torch.ones_like(offset[:, 0])
+        return outline(offset / self.inputs.unit, *self.outline).exp()
+
     def vitals(self) -> dict[str, float]:
         """What a person watching the run wants to know beside its losses; waits for the device."""
         vitals = {"separation": self.split.separation()}
+        if self.scout is not None:
+            vitals["scout_separation"] = self.scout.split.separation()
         if self.config.objective.external == "likelihood":
             vitals |= {
                 "radius": float(self._radius().detach() * self.inputs.unit),

@@ -57,11 +57,11 @@ def outline(offset: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     s_k sin(k angle), with `cosines` and `sines` [K - 1]. k = 1 would be a shift of the centre.
     """
     direction = offset / torch.sqrt(offset.square().sum(-1, keepdim=True) + DISTANCE_EPS)  # at the centre, none
-    wave = power = torch.view_as_complex(direction.contiguous())
-    total = torch.zeros_like(offset[..., 0])
+    x, y = real, imaginary = direction.unbind(-1)  # a compiler has no complex numbers
+    total = torch.zeros_like(x)
     for cosine, sine in zip(cosines, sines, strict=True):
-        power = power * wave
-        total = total + cosine * power.real + sine * power.imag
+        real, imaginary = real * x - imaginary * y, real * y + imaginary * x
+        total = total + cosine * real + sine * imaginary
     return total
 
 
