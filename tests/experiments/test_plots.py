@@ -37,6 +37,16 @@ def test_band_is_median_and_quartiles_where_all_were_evaluated() -> None:
     assert (low.tolist(), middle.tolist(), high.tolist()) == ([1.5, 1.5], [2.0, 2.0], [3.5, 2.5])
 
 
+@pytest.mark.parametrize("worlds", [["vanilla"], ["vanilla", "background", "anisotropic"]])
+def test_the_legend_fits_below_the_curves(worlds: list[str]) -> None:
+    rows = [row(world, method, 0, 0.1, curve=[[1, 0.5], [2, 0.1]]) for world in worlds for method in METHODS]
+    figure = curves(rows)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+
+
 def test_curves_have_a_panel_for_each_world() -> None:
     figure = curves(ROWS)
     vanilla, background = figure.axes

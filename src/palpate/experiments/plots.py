@@ -142,9 +142,8 @@ def curves(rows: Sequence[Row]) -> Figure:
         axes.set_xlim(left=0)
         if place == 1:
             axes.set_ylabel("$L_{test}$ (Eq. 8)")
-    figure.legend(
-        labels.values(), labels.keys(), loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=9
-    )
+    abreast = min(len(labels), 2 if len(figure.axes) == 1 else 5)  # more would not fit below one panel
+    figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=abreast, frameon=False, fontsize=9)
     return figure
 
 
