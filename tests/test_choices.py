@@ -47,14 +47,29 @@ def test_who_makes_pictures_sees_them_whole() -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "objective", "optimizer"),
+    [
+        ("interaction", "contact", "muon"),
+        ("supervised", "contact", "muon"),
+        ("interaction", "paper", "adamw"),
+        ("interaction", "paper-gaussian", "adamw"),
+        ("vae", "contact", "adamw"),
+        ("transporter", "contact", "adamw"),
+    ],
+)
+def test_each_method_has_the_optimizer_that_suits_it(method: str, objective: str, optimizer: str) -> None:
+    assert chosen(shape=(3, 50, 50), method=method, objective=objective)["optimizer"] == optimizer
+
+
+@pytest.mark.parametrize(
     ("shape", "triples", "steps", "batch"),
     [
-        ((64,), 20_000, 3000, 256),
-        ((64,), 12_000, 2000, 256),
-        ((64,), 200, 1500, 25),
+        ((64,), 20_000, 1800, 256),
+        ((64,), 12_000, 1200, 256),
+        ((64,), 200, 900, 25),
         ((1, 48, 64), 20_000, 1200, 128),
         ((1, 48, 64), 500, 600, 62),
-        ((64,), 3, 1500, 2),
+        ((64,), 3, 900, 2),
         ((3, 50, 50), None, 2500, 128),
     ],
 )
@@ -72,6 +87,7 @@ def test_what_is_given_is_taken() -> None:
         "jitter": 0.5,
         "sway": 0.1,
         "body": "round",
+        "optimizer": "adamw",
         "outline": 3,
         "contrast_floor": 0.2,
     }

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import FrozenInstanceError, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -224,6 +224,7 @@ class TestTraining:
                 1,
                 "2 or more (samples are contrasted with each other), or 0: as many as suit the data",
             ),
+            ("optimizer", "sgd", "'muon' or 'adamw'"),
             ("learning_rate", 0.0, "more than 0"),
             ("schedule", "cosine", "'one-cycle' or 'constant'"),
             ("weight_decay", -1e-3, "0 or more"),
@@ -254,6 +255,11 @@ class TestTraining:
         rates = [at(share) for share in shares]
         assert rates[:101] == sorted(rates[:101])
         assert rates[100:] == sorted(rates[100:], reverse=True)
+
+    @pytest.mark.parametrize(("optimizer", "most"), [("muon", 8e-3), ("adamw", 2e-3)])
+    def test_each_optimizer_has_a_rate_of_its_own(self, optimizer: Literal["muon", "adamw"], most: float) -> None:
+        assert TrainingConfig(optimizer=optimizer).learning_rate_at(0.25) == pytest.approx(most)
+        assert TrainingConfig(optimizer=optimizer, learning_rate=1e-4).learning_rate_at(0.25) == pytest.approx(1e-4)
 
     def test_constant_as_in_the_paper(self) -> None:
         at = TrainingConfig(schedule="constant", learning_rate=1e-3).learning_rate_at

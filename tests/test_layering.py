@@ -16,7 +16,7 @@ ROOT = Path(palpate.__file__).parent
 # Rooms by floor. A folder is one room: its modules may know each other. Two rooms on one floor may not.
 FLOORS: list[set[str]] = [
     {"", "config"},
-    {"choices", "geometry", "encoders", "envs", "checkpoint", "interrupts", "runlog", "progress"},
+    {"choices", "geometry", "encoders", "envs", "checkpoint", "interrupts", "runlog", "progress", "optimizers"},
     {"objectives", "data"},
     {"models"},
     {"metrics", "training", "representation"},

@@ -112,9 +112,9 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, outline, steps, batch_size, jitter, sway, contrast_floor. `switches` changes fields of
-    `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...); `baseline` is for the
-    methods "vae" and "transporter", which look neither at the objective nor at the body.
+    large pictures), body, outline, steps, batch_size, optimizer, jitter, sway, contrast_floor. `switches` changes
+    fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...); `baseline` is for
+    the methods "vae" and "transporter", which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
     triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, in whole
     episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without
@@ -130,7 +130,8 @@ def fit(
     given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
     told = (*CHOSEN_SWITCHES, "egocentric", "radius", "external")
-    given |= {"sway": config.sway, **{name: switches[name] for name in told if name in switches}}
+    given |= {"optimizer": config.optimizer, "sway": config.sway}
+    given |= {name: switches[name] for name in told if name in switches}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
         shape=triples.observation_shape,
@@ -141,7 +142,7 @@ def fit(
         objective=objective,
     )
     chosen = {choice.name: choice.value for choice in choices}
-    config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "jitter", "sway")})
+    config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "optimizer", "jitter", "sway")})
     if config.sway and method != "interaction":
         raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")
     if config.sway and switches.get("egocentric"):

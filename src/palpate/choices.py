@@ -31,7 +31,7 @@ def choose(
     method: str,
     objective: str = "contact",
 ) -> list[Choice]:
-    """Encoder, shrink, batch_size, steps, jitter, sway, body and, for our objective, outline and contrast_floor.
+    """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, body; for our objective outline and contrast_floor.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
     world that streams.
@@ -66,6 +66,10 @@ def choose(
         few = f", at least {FEWEST_BATCHES} batches in {triples:,} triples" if batch < most else ""
         add("batch_size", batch, ("pictures" if picture else "numbers, which cost little") + few)
         add("steps", *_steps(triples, picture, chosen["encoder"].value))
+    if method == "supervised" or (method == "interaction" and objective == "contact"):
+        add("optimizer", "muon", "places are learned in fewer steps")
+    else:
+        add("optimizer", "adamw", "this method is worse with muon")
     if picture and triples is not None:
         add("jitter", JITTER, "in other light each time, pictures that come again are not learned by heart")
     else:
@@ -101,7 +105,7 @@ def _steps(triples: int, picture: bool, encoder: str) -> tuple[int, str]:
     """More triples carry more steps before they are known by heart; the held-out ones choose the best weights."""
     if encoder == "resnet18":
         return 2500, "after which a GPU's network gains little"
-    least, most = (600, 1200) if picture else (1500, 3000)
-    steps = max(least, min(most, triples // (16 if picture else 6)))
+    least, most = (600, 1200) if picture else (900, 1800)
+    steps = max(least, min(most, triples // (16 if picture else 10)))
     bound = "at least that many" if steps == least else "at most that many" if steps == most else "so many"
     return steps, f"{bound} for {triples:,} triples, some minutes on two cores"

@@ -134,7 +134,9 @@ class Trial:
         if time.thread_time() > self.deadline:
             return False
         size = min(PROBE_BATCH, len(self.kept.a) // 2)
-        config = TrainingConfig(steps=steps, batch_size=size, learning_rate=3e-3, device="cpu", log_every=10)
+        config = TrainingConfig(
+            steps=steps, batch_size=size, optimizer="adamw", learning_rate=3e-3, device="cpu", log_every=10
+        )
         source = Resident(
             Transitions(
                 observation=self.kept.o,

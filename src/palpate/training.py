@@ -20,6 +20,7 @@ from palpate.config import TrainingConfig
 from palpate.data.sources import Source
 from palpate.interrupts import interrupt_between_steps
 from palpate.models.inputs import Loss, Model
+from palpate.optimizers import make_optimizers
 from palpate.runlog import RunLog
 
 ADAPT_EVERY = 50  # steps
@@ -105,14 +106,15 @@ class Run:
         self.fabric = Fabric(accelerator=self.device.type, devices=1, precision=precision)
         self.config, self.source, self.step = config, source, 0
         self.plain = model.to(self.device)
-        groups = model.parameter_groups()
-        self.lr_scales = [group.pop("lr_scale", 1.0) for group in groups]
-        cuda = self.device.type == "cuda"
-        if cuda:
+        if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # shapes never change during a run, so kernels are chosen once
-        groups = [dict(group, lr=torch.zeros((), device=self.device)) for group in groups]
-        optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True, capturable=cuda)
-        self.model, self.optimizer = self.fabric.setup(model, optimizer)
+        optimizers = make_optimizers(
+            model.parameter_groups(),
+            weight_decay=config.weight_decay,
+            orthogonalise=config.optimizer != "adamw",
+            device=self.device,
+        )
+        self.model, *self.optimizers = self.fabric.setup(model, *optimizers)
         self.model.mark_forward_method("loss")
         self.parameters = list(model.parameters())
         self.best: dict[str, Tensor] = {}
@@ -133,16 +135,19 @@ class Run:
             loss: Loss = self.model.loss(batch, self.generator, self.progress)
         if loss.contacts is not None:
             self.source.learn(loss.contacts)
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
         self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         if self.notes is None:
             self.notes = Notes([*loss.terms, "gradient"], list(loss.readings), self.device)
             self.notes.sums += self.kept_notes.get("sums", 0.0)
             self.notes.count += self.kept_notes.get("count", 0.0)
-        # A fused optimizer leaves weights and moments alone where this flag is set, without asking the host.
-        self.optimizer.optimizer.found_inf = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
-        self.optimizer.step()
+        # Optimisers leave weights and moments alone where this flag is set, without asking the host.
+        stop = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
+        for optimizer in self.optimizers:
+            optimizer.optimizer.found_inf = stop
+            optimizer.step()
 
     def contacts(self, batch: Any) -> Tensor:
         """Which triples the model, as it is, takes for contacts."""
@@ -187,8 +192,9 @@ class Run:
             self.source.adapt()
         share = self.step / self.config.steps
         self.progress.fill_(share)
-        for group, scale in zip(self.optimizer.param_groups, self.lr_scales, strict=True):
-            group["lr"].fill_(scale * self.config.learning_rate_at(share))
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"].fill_(group.get("lr_scale", 1.0) * self.config.learning_rate_at(share))
 
     def read(self) -> dict[str, float]:
         """Averages since the last call; raises if a step was not finite."""
@@ -220,7 +226,7 @@ class Run:
         moments = {
             f"{i}.{name}": value
             for i, parameter in enumerate(self.parameters)
-            for name, value in self.optimizer.state[parameter].items()
+            for name, value in self.moments(parameter).items()
         }
         groups = {
             "model": self.plain.state_dict(),
@@ -232,6 +238,13 @@ class Run:
         }
         facts = {"step": self.step, "best_value": self.best_value if self.best else None}
         write_state(_checkpoint(folder), groups, facts)
+
+    def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """What an optimiser remembers of a parameter."""
+        for optimizer in self.optimizers:
+            if any(parameter is p for group in optimizer.param_groups for p in group["params"]):
+                return optimizer.state[parameter]
+        return {}
 
     def restore(self, folder: Path | None) -> None:
         if folder is None or not _checkpoint(folder).exists():
@@ -248,7 +261,7 @@ class Run:
             parameter = self.parameters[int(index)]
             # Moments take the parameter's memory layout, the step counter its device.
             like = torch.empty_like(parameter if value.dim() else torch.empty((), device=self.device))
-            self.optimizer.state[parameter][name] = like.copy_(value)
+            self.moments(parameter)[name] = like.copy_(value)
         if groups["best"]:
             self.best = {name: value.to(self.device) for name, value in groups["best"].items()}
             self.best_value = facts["best_value"]

@@ -144,8 +144,9 @@ class Case:
         views = 4 if self.env == SOCCER["first"] else 1
         given = {name: self.fit[name] for name in ("body", "radius") if name in self.fit}
         given |= self.fit.get("switches", {})
+        optimizer = {} if self.training.optimizer is None else {"optimizer": self.training.optimizer}
         choices = choose(
-            {"encoder": self.encoder, **given},
+            {"encoder": self.encoder, **optimizer, **given},
             shape=(64,) if self.source == "vectors" else (3 * views, self.size, self.size),
             n=2,
             triples=self.triples,
@@ -153,7 +154,8 @@ class Case:
             method=self.fit.get("method", "interaction"),
             objective=self.fit.get("objective", "contact"),
         )
-        chosen = {c.name: c.value for c in choices if c.name in ("jitter", "sway", "outline", "contrast_floor")}
+        named = ("optimizer", "jitter", "sway", "outline", "contrast_floor")
+        chosen = {choice.name: choice.value for choice in choices if choice.name in named}
         switches: dict[str, Any] = {name: chosen[name] for name in ("outline", "contrast_floor") if name in chosen}
         switches |= given
         return chosen, asdict(ObjectiveConfig.named(self.fit.get("objective", "contact"), **switches))
@@ -284,6 +286,7 @@ def _on_the_papers_schedule(case: Case, preset: Preset) -> Case:
     training = replace(
         case.training,
         steps=steps,
+        optimizer="adamw",
         learning_rate=1e-3,
         schedule="constant",
         weight_decay=0.0,

@@ -46,9 +46,11 @@ BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the
 # Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
 # angles are known the best body is round, and with a round body none would ever be learned.
 FIRST_RATIO, SHAPE_FROM = 3.0, 0.4
-# Where a scout goes ahead, z_ext follows it for half of the run, and is then left to its own losses bit by bit.
-# Contacts count from KNOWN_FROM on, and some of them, DOUBT, are none.
-FOLLOW, FOLLOWS_UNTIL, FREE_FROM, KNOWN_FROM = 10.0, 0.5, 0.7, 0.3
+# Where a scout goes ahead, z_ext follows it for half of the run; then its own losses come in soon, until FREE_FROM, and
+# the scout is left slowly, until LEFT_AT: left at once, it may settle elsewhere. Contacts count from KNOWN_FROM on.
+FOLLOW, FOLLOWS_UNTIL, FREE_FROM, LEFT_AT, KNOWN_FROM = 10.0, 0.5, 0.55, 0.8, 0.3
+# Some of the contacts that a scout tells are none. So are some of those held out, and sharp borders would make of each
+# of them more than of all the others.
 DOUBT = 0.05
 
 
@@ -114,7 +116,8 @@ class Interaction(Model):
         w, w_next = scene.chunk(2)  # [b, m]
         touched = self.split.told(w, w_next)  # [b]
         # With the gradient a small body drowns L_int and the agent's frame collapses.
-        path = Segment(z_int if objective.segment_gradient else z_int.detach(), a)
+        start = (z_int + z_int_next - a) / 2  # o and o' both tell where the path began
+        path = Segment(start if objective.segment_gradient else start.detach(), a)
         terms = {"agent": equivariance(z_int, a, z_int_next).mean()}
         if self.phi_cont is not None:
             terms["contrast"] = self._contrast(w, w_next, z_int_next)
@@ -136,7 +139,7 @@ class Interaction(Model):
         """
         place, place_next = place_both.chunk(2)
         touched = scout.split.told(place, place_next)
-        free = ((progress - FOLLOWS_UNTIL) / (FREE_FROM - FOLLOWS_UNTIL)).clamp(0, 1)
+        free, left = (((progress - FOLLOWS_UNTIL) / (end - FOLLOWS_UNTIL)).clamp(0, 1) for end in (FREE_FROM, LEFT_AT))
         mean = ext_both.mean(0)
         led = ext_both.detach() + mean - mean.detach()
         ext, ext_next = (led + free * (ext_both - led)).chunk(2)
@@ -145,7 +148,7 @@ class Interaction(Model):
         apart = stay(z_ext - z_ext.mean(0), (place_both - place_both.mean(0)).detach())
         return {
             "scout": scout.loss(place, place_next, progress),
-            "follow": (1 - free) * FOLLOW * apart.mean(),
+            "follow": (1 - left) * FOLLOW * apart.mean(),
             "contact": (progress >= KNOWN_FROM) * external["contact"],
             "stay": free * external["stay"],
         }
@@ -191,7 +194,7 @@ class Interaction(Model):
             # Held-out triples count as they come: a few rare contacts would make the choice of the weights a lottery.
             share = share.clamp(*SHARE_RANGE) if self.training else torch.full_like(share, 0.5)
             balance = torch.where(touched, 0.5 / share, 0.5 / (1 - share))
-            doubt = DOUBT if objective.egocentric else 0.0
+            doubt = DOUBT if objective.egocentric or not self.training else 0.0
             before, after = (
                 contact_nll(self._touch_logit(z, s, path, ratio, waves), touched, doubt)
                 for z, s in ((z_ext, shape), (z_ext_next, shape_next))

@@ -1,0 +1,100 @@
+"""What moves the weights: Muon for the matrices inside the networks, AdamW for everything else.
+
+Both take a learning rate that is a tensor and leave everything alone where `found_inf` is set, so that a step never
+asks the host.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+LEAST_SIDE = 16  # of a matrix for Muon: read-outs and first layers of a few numbers have too few directions
+MOMENTUM = 0.95
+ITERATIONS = 5
+# One iteration takes a singular value s to a s + b s^3 + c s^5; five of them take all but tiny ones to around 1
+# (Jordan et al. 2024).
+QUINTIC = (3.4445, -4.7750, 2.0315)
+# Root mean square of an entry of a step, in learning rates: about that of AdamW, so that one rate serves both.
+STEP = 0.2
+
+
+class Muon(Optimizer):
+    """Momentum of each matrix with all its singular values made 1: every direction is learned at the same speed.
+
+    A convolution is the matrix `[out, in * height * width]`. Matrices of one shape are taken together.
+    """
+
+    def __init__(self, params: Iterable[Any], *, lr: Tensor, weight_decay: float) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        self.found_inf: Tensor | None = None
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            shapes: dict[torch.Size, list[nn.Parameter]] = {}
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    shapes.setdefault(parameter.shape, []).append(parameter)
+            for alike in shapes.values():
+                self._step(alike, group["lr"], group["weight_decay"])
+
+    def _step(self, parameters: list[nn.Parameter], lr: Tensor, weight_decay: float) -> None:
+        for parameter in parameters:
+            if "momentum" not in self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        momenta = torch.stack([_matrix(self.state[p]["momentum"]) for p in parameters])
+        gradients = torch.stack([_matrix(p.grad) for p in parameters])
+        if self.found_inf is not None:
+            lr = torch.where(self.found_inf > 0, 0.0, lr)
+            gradients = torch.where(self.found_inf > 0, momenta, gradients)
+        momenta.lerp_(gradients, 1 - MOMENTUM)
+        steps = orthogonal(gradients.lerp(momenta, MOMENTUM))
+        steps *= -lr * STEP * max(steps.shape[1:]) ** 0.5
+        for parameter, momentum, step in zip(parameters, momenta, steps, strict=True):
+            self.state[parameter]["momentum"].copy_(momentum.view_as(parameter))
+            parameter.mul_(1 - lr * weight_decay).add_(step.view_as(parameter))
+
+
+def _matrix(x: Tensor | None) -> Tensor:
+    assert x is not None
+    return x.flatten(1)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """The matrices `[k, m, n]` with singular values near 1, by Newton-Schulz iteration; on a GPU in bf16."""
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-12)
+    if x.is_cuda:
+        x = x.bfloat16()
+    a, b, c = QUINTIC
+    for _ in range(ITERATIONS):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+def make_optimizers(
+    groups: list[dict[str, Any]], *, weight_decay: float, orthogonalise: bool, device: torch.device
+) -> list[Optimizer]:
+    """One or two optimisers for groups of parameters, whose other entries they keep; rates are 0 at first."""
+    muon: list[dict[str, Any]] = []
+    adam: list[dict[str, Any]] = []
+    for group in groups:
+        hidden = [p for p in group["params"] if orthogonalise and _is_hidden(p)]
+        others = [p for p in group["params"] if not any(p is q for q in hidden)]
+        muon += [{**group, "params": hidden, "lr": torch.zeros((), device=device)}] if hidden else []
+        adam += [{**group, "params": others, "lr": torch.zeros((), device=device)}] if others else []
+    made: list[Optimizer] = []
+    if muon:
+        made.append(Muon(muon, lr=torch.zeros((), device=device), weight_decay=weight_decay))
+    if adam:
+        made.append(AdamW(adam, weight_decay=weight_decay, fused=True, capturable=device.type == "cuda"))
+    return made
+
+
+def _is_hidden(parameter: nn.Parameter) -> bool:
+    return parameter.dim() > 1 and min(parameter.flatten(1).shape) >= LEAST_SIDE
