@@ -83,6 +83,7 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
             train.transitions,
             objective=settings["objective"],
             steps=settings["steps"],
+            optimizer="adamw",  # for which the rates of the grid are
             learning_rate=settings["learning_rate"],
             seed=settings["seed"],
             batch_size=64,
