@@ -312,9 +312,9 @@ class TestAlign:
         torch.testing.assert_close(again.encode(o).agent, after.agent)
 
     def test_positions_that_contradict_the_frame(self, feeler: Representation) -> None:
-        """Turned by half a turn, as by actions of the wrong sign; a few positions say too little."""
+        """Turned by half a turn, as by actions of the wrong sign, and larger; a few positions say too little."""
         o = vectors().rows(slice(0, 50)).o
-        turned = -feeler.encode(o).agent
+        turned = -10 * feeler.encode(o).agent
         with pytest.warns(UserWarning, match="may be turned, mirrored or scaled against that of the actions"):
             feeler.align({"observation": o, "agent": turned})
         feeler.align({"observation": o[:5], "agent": turned[:5]})
@@ -464,6 +464,16 @@ class TestFolder:
     def test_resuming_another_run(self, run: Path, change: dict[str, Any], name: str) -> None:
         with pytest.raises(ValueError, match=f"was started with {name}=.*resume with the same settings"):
             palpate.fit(vectors(), out=run, resume=True, **(SHORT | change))
+
+    def test_a_run_of_a_version_that_had_fewer_settings(self, tmp_path: Path) -> None:
+        """As runs were before `optimizer`: no value that could be given would be the one it was begun with."""
+        folder = tmp_path / "run"
+        palpate.fit(vectors(), out=folder, **SHORT)
+        described = json.loads((folder / "run.json").read_text())
+        del described["training"]["optimizer"]
+        (folder / "run.json").write_text(json.dumps(described))
+        with pytest.raises(ValueError, match="another version of palpate, which knew no optimizer; start another"):
+            palpate.fit(vectors(), out=folder, resume=True, **SHORT)
 
     def test_resuming_what_is_finished(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         before = palpate.load(run).model.state_dict()

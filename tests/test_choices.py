@@ -145,3 +145,8 @@ def test_the_outline_of_a_body_in_the_plane(given: dict[str, Any], about: dict[s
 @pytest.mark.parametrize("about", [{"objective": "paper"}, {"method": "supervised"}, {"method": "vae"}])
 def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) -> None:
     assert not {"contrast_floor", "outline"} & chosen(**about).keys()
+
+
+def test_adams_cheaper_steps_are_more() -> None:
+    assert chosen({"optimizer": "adamw"}, shape=(64,), triples=20_000)["steps"] == 3000
+    assert chosen(shape=(64,), triples=20_000, objective="paper")["steps"] == 3000

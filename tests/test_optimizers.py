@@ -36,9 +36,8 @@ class TestOrthogonal:
         assert orthogonal(torch.zeros(1, 16, 16)).abs().max() == 0
 
 
-def one_step(parameter: nn.Parameter, gradient: Tensor, *, decay: float = 0.0, bad: float = 0.0) -> Muon:
+def one_step(parameter: nn.Parameter, gradient: Tensor, *, decay: float = 0.0) -> Muon:
     muon = Muon([parameter], lr=torch.tensor(0.01), weight_decay=decay)
-    muon.found_inf = torch.tensor(bad)
     parameter.grad = gradient
     muon.step()
     return muon
@@ -53,6 +52,18 @@ class TestMuon:
                 one_step(parameter, scale * randn(*shape))
                 assert parameter.detach().square().mean().sqrt() == pytest.approx(0.002, rel=0.25)
                 assert (parameter * parameter.grad).sum() < 0  # downhill
+
+    def test_momentum_looks_ahead(self) -> None:
+        """Nesterov's: 5 % of the gradient and 95 % of a momentum that has taken it up already."""
+        first, second = randn(16, 24), randn(16, 24, seed=1)
+        parameter = nn.Parameter(torch.zeros(16, 24))
+        muon = one_step(parameter, first)
+        before = parameter.detach().clone()
+        parameter.grad = second
+        muon.step()
+        momentum = 0.95 * 0.05 * first + 0.05 * second
+        wanted = orthogonal((0.05 * second + 0.95 * momentum)[None])[0]
+        torch.testing.assert_close(parameter.detach() - before, -0.01 * 0.2 * 24**0.5 * wanted)
 
     def test_weights_decay(self) -> None:
         still = torch.zeros(16, 16)

@@ -450,6 +450,14 @@ class TestNonFinite:
         with pytest.raises(NonFiniteLoss, match=r"not finite: agent, contrast, .*gradient"):
             run.read()
 
+    @pytest.mark.parametrize(("begun", "resumed"), [("muon", "adamw"), ("adamw", "muon")])
+    def test_moments_of_another_optimizer_are_refused(self, tmp_path: Path, begun: Any, resumed: Any) -> None:
+        source = Resident(triples(), BATCH, "cpu")
+        train(build_model(source.observation_shape), source, settings(optimizer=begun), folder=tmp_path)
+        run = Run(build_model(source.observation_shape), source, settings(optimizer=resumed))
+        with pytest.raises(ValueError, match="was begun with another optimizer; start another"):
+            run.restore(tmp_path)
+
     def test_no_checkpoint_after_a_bad_step(self, tmp_path: Path) -> None:
         """A checkpoint that comes before the reading would carry on as if the masked steps had been made."""
         with pytest.raises(NonFiniteLoss):

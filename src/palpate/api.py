@@ -143,6 +143,7 @@ def fit(
     )
     chosen = {choice.name: choice.value for choice in choices}
     config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "optimizer", "jitter", "sway")})
+    config = replace(config, learning_rate=config.largest_rate)  # so that the run says it
     if config.sway and method != "interaction":
         raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")
     if config.sway and switches.get("egocentric"):
@@ -327,6 +328,10 @@ def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: boo
             raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
         for part, values in described.items():
             for name, was, value in _differences(before[part], values):
+                if was is UNKNOWN:
+                    raise ValueError(
+                        f"{folder} was begun by another version of palpate, which knew no {name}; start another folder"
+                    )
                 raise ValueError(
                     f"{folder} was started with {name}={was!r}, not {value!r}; resume with the same settings, or start "
                     "another folder"
@@ -346,10 +351,13 @@ def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: boo
     return folder
 
 
+UNKNOWN = object()  # what an earlier version says of a setting that it did not have
+
+
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Settings that are no longer what they were, with both values; of a group of settings those inside."""
     for name, value in now.items():
-        was = before.get(name)
+        was = before.get(name, UNKNOWN)
         if isinstance(was, Mapping) and isinstance(value, Mapping):
             yield from _differences(was, value)
         elif was != value:

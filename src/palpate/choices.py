@@ -57,6 +57,10 @@ def choose(
     else:
         add("shrink", 1, "pictures are seen as they are" if picture else "no pictures")
 
+    if method == "supervised" or (method == "interaction" and objective == "contact"):
+        add("optimizer", "muon", "places are learned sooner")
+    else:
+        add("optimizer", "adamw", "this method is worse with muon")
     if triples is None:
         add("batch_size", 128, "fresh triples at every step")
         add("steps", 2500, "fresh triples at every step")
@@ -65,11 +69,7 @@ def choose(
         batch = max(2, min(most, triples // FEWEST_BATCHES))
         few = f", at least {FEWEST_BATCHES} batches in {triples:,} triples" if batch < most else ""
         add("batch_size", batch, ("pictures" if picture else "numbers, which cost little") + few)
-        add("steps", *_steps(triples, picture, chosen["encoder"].value))
-    if method == "supervised" or (method == "interaction" and objective == "contact"):
-        add("optimizer", "muon", "places are learned in fewer steps")
-    else:
-        add("optimizer", "adamw", "this method is worse with muon")
+        add("steps", *_steps(triples, picture, chosen["encoder"].value, chosen["optimizer"].value))
     if picture and triples is not None:
         add("jitter", JITTER, "in other light each time, pictures that come again are not learned by heart")
     else:
@@ -101,11 +101,14 @@ def choose(
     return list(chosen.values())
 
 
-def _steps(triples: int, picture: bool, encoder: str) -> tuple[int, str]:
+def _steps(triples: int, picture: bool, encoder: str, optimizer: str) -> tuple[int, str]:
     """More triples carry more steps before they are known by heart; the held-out ones choose the best weights."""
     if encoder == "resnet18":
         return 2500, "after which a GPU's network gains little"
-    least, most = (600, 1200) if picture else (900, 1800)
-    steps = max(least, min(most, triples // (16 if picture else 10)))
+    if picture:
+        least, most, each = 600, 1200, 16
+    else:  # for an MLP a step of Muon costs as much as two of AdamW
+        least, most, each = (900, 1800, 10) if optimizer == "muon" else (1500, 3000, 6)
+    steps = max(least, min(most, triples // each))
     bound = "at least that many" if steps == least else "at most that many" if steps == most else "so many"
     return steps, f"{bound} for {triples:,} triples, some minutes on two cores"

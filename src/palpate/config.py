@@ -226,8 +226,9 @@ class TrainingConfig:
     batch_size: int = 128
     """Triples per step; 0: as many as suit the data."""
     optimizer: Literal["muon", "adamw"] | None = None
-    """What moves the matrices inside the networks; AdamW moves everything else. Left out, it is muon for our objective
-    and for supervised networks, adamw for the paper's objectives and the baselines, which are worse with muon."""
+    """What moves the matrices inside the networks; AdamW moves everything else. Left out, `fit` takes muon for our
+    objective and for supervised networks, adamw for the paper's objectives and the baselines, which are worse with
+    muon."""
     learning_rate: float | None = None
     """Largest learning rate; left out, 0.008 with muon and 0.002 with adamw."""
     schedule: Literal["one-cycle", "constant"] = "one-cycle"
@@ -288,9 +289,14 @@ class TrainingConfig:
         _demand(self.precision in allowed, "precision", self.precision, " or ".join(map(repr, allowed)))
         _demand(self.seed >= 0, "seed", self.seed, "0 or more")
 
+    @property
+    def largest_rate(self) -> float:
+        """The learning rate where it is largest."""
+        return LEARNING_RATES[self.optimizer or "muon"] if self.learning_rate is None else self.learning_rate
+
     def learning_rate_at(self, share: float) -> float:
         """The learning rate when `share` of the run is done."""
-        most = LEARNING_RATES[self.optimizer or "muon"] if self.learning_rate is None else self.learning_rate
+        most = self.largest_rate
         if self.schedule == "constant":
             return most
         rise, low = 0.25, 0.04

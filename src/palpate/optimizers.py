@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-LEAST_SIDE = 16  # of a matrix for Muon: read-outs and first layers of a few numbers have too few directions
+LEAST_SIDE = 16  # of a matrix for Muon: layers that read or say a few numbers have too few directions
 MOMENTUM = 0.95
 ITERATIONS = 5
 # One iteration takes a singular value s to a s + b s^3 + c s^5; five of them take all but tiny ones to around 1
@@ -24,7 +24,8 @@ STEP = 0.2
 class Muon(Optimizer):
     """Momentum of each matrix with all its singular values made 1: every direction is learned at the same speed.
 
-    A convolution is the matrix `[out, in * height * width]`. Matrices of one shape are taken together.
+    A convolution is the matrix `[out, in * height * width]`. Matrices of one shape are taken together. Steps do not
+    shrink with the gradient, not even where it is 0: only the learning rate ends them.
     """
 
     def __init__(self, params: Iterable[Any], *, lr: Tensor, weight_decay: float) -> None:
@@ -85,7 +86,7 @@ def make_optimizers(
     adam: list[dict[str, Any]] = []
     for group in groups:
         hidden = [p for p in group["params"] if orthogonalise and _is_hidden(p)]
-        others = [p for p in group["params"] if not any(p is q for q in hidden)]
+        others = [p for p in group["params"] if not (orthogonalise and _is_hidden(p))]
         muon += [{**group, "params": hidden, "lr": torch.zeros((), device=device)}] if hidden else []
         adam += [{**group, "params": others, "lr": torch.zeros((), device=device)}] if others else []
     made: list[Optimizer] = []

@@ -20,7 +20,7 @@ from palpate.config import TrainingConfig
 from palpate.data.sources import Source
 from palpate.interrupts import interrupt_between_steps
 from palpate.models.inputs import Loss, Model
-from palpate.optimizers import make_optimizers
+from palpate.optimizers import Muon, make_optimizers
 from palpate.runlog import RunLog
 
 ADAPT_EVERY = 50  # steps
@@ -240,11 +240,15 @@ class Run:
         write_state(_checkpoint(folder), groups, facts)
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """What an optimiser remembers of a parameter."""
-        for optimizer in self.optimizers:
-            if any(parameter is p for group in optimizer.param_groups for p in group["params"]):
-                return optimizer.state[parameter]
-        return {}
+        """What its optimiser remembers of a parameter; of one that is not learned, nothing."""
+        mover = self._mover(parameter)
+        return {} if mover is None else mover.state[parameter]
+
+    def _mover(self, parameter: nn.Parameter) -> torch.optim.Optimizer | None:
+        for wrapped in self.optimizers:
+            if any(parameter is p for group in wrapped.param_groups for p in group["params"]):
+                return wrapped.optimizer
+        return None
 
     def restore(self, folder: Path | None) -> None:
         if folder is None or not _checkpoint(folder).exists():
@@ -259,6 +263,8 @@ class Run:
         for key, value in groups["optimizer"].items():
             index, name = key.split(".")
             parameter = self.parameters[int(index)]
+            if (name == "momentum") != isinstance(self._mover(parameter), Muon):
+                raise ValueError(f"the run in {folder} was begun with another optimizer; start another")
             # Moments take the parameter's memory layout, the step counter its device.
             like = torch.empty_like(parameter if value.dim() else torch.empty((), device=self.device))
             self.moments(parameter)[name] = like.copy_(value)

@@ -163,6 +163,14 @@ def test_the_threshold_lies_in_the_emptiest_place_once_there_is_a_valley() -> No
     assert split.share.item() == pytest.approx(0.5, abs=0.02)
 
 
+def test_between_classes_far_apart_the_threshold_lies_in_the_middle() -> None:
+    """Triples that were not trained on are told less sharply: a threshold beside either class would cut into it."""
+    split = Split(on="log", window=4096, floor=0.001)
+    untouched, contacts = (at + 0.01 * torch.randn(2048, generator=generator()) for at in (-8.0, 0.0))
+    split.update(torch.cat((untouched, contacts)).exp(), torch.full((4096,), math.exp(-9.0)))
+    assert split.threshold.item() == pytest.approx(-4.0, abs=0.3)
+
+
 def test_without_a_valley_the_threshold_is_otsus() -> None:
     """Early in a run: one wide class, of which any emptiest place would be an accident."""
     split = Split(on="log", window=4096, floor=0.001)

@@ -132,6 +132,9 @@ class Case:
         everything = asdict(self)
         everything["training"] = {k: v for k, v in everything["training"].items() if k not in NOT_A_SETTING}
         everything["chosen"], everything["objective"] = self._chosen()
+        optimizer = everything["chosen"]["optimizer"]
+        rate = replace(self.training, optimizer=optimizer).largest_rate
+        everything["training"] |= {"optimizer": optimizer, "learning_rate": rate}
         if self.env in SOCCER.values():
             from palpate.envs.soccer.config import VERSION  # with it come all worlds, and torch
 

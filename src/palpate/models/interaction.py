@@ -116,7 +116,8 @@ class Interaction(Model):
         w, w_next = scene.chunk(2)  # [b, m]
         touched = self.split.told(w, w_next)  # [b]
         # With the gradient a small body drowns L_int and the agent's frame collapses.
-        start = (z_int + z_int_next - a) / 2  # o and o' both tell where the path began
+        # o and o' both tell where the path began; the paper takes o's word.
+        start = (z_int + z_int_next - a) / 2 if objective.external == "likelihood" else z_int
         path = Segment(start if objective.segment_gradient else start.detach(), a)
         terms = {"agent": equivariance(z_int, a, z_int_next).mean()}
         if self.phi_cont is not None:
