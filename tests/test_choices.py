@@ -58,7 +58,9 @@ def test_who_makes_pictures_sees_them_whole() -> None:
     ],
 )
 def test_each_method_has_the_optimizer_that_suits_it(method: str, objective: str, optimizer: str) -> None:
-    assert chosen(shape=(3, 50, 50), method=method, objective=objective)["optimizer"] == optimizer
+    assert chosen(shape=(64,), method=method, objective=objective)["optimizer"] == optimizer
+    assert chosen(shape=(3, 50, 50), device="cuda", method=method, objective=objective)["optimizer"] == optimizer
+    assert chosen(shape=(3, 50, 50), device="cpu", method=method, objective=objective)["optimizer"] == "adamw"
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,12 @@ def choose(
     else:
         add("shrink", 1, "pictures are seen as they are" if picture else "no pictures")
 
-    if method == "supervised" or (method == "interaction" and objective == "contact"):
-        add("optimizer", "muon", "places are learned sooner")
-    else:
+    if makes_pictures or (method == "interaction" and objective != "contact"):
         add("optimizer", "adamw", "this method is worse with muon")
+    elif chosen["encoder"].value == "small":
+        add("optimizer", "adamw", "with muon small CNNs place the agent better and the object worse")
+    else:
+        add("optimizer", "muon", "places are learned sooner")
     if triples is None:
         add("batch_size", 128, "fresh triples at every step")
         add("steps", 2500, "fresh triples at every step")

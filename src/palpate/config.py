@@ -226,9 +226,9 @@ class TrainingConfig:
     batch_size: int = 128
     """Triples per step; 0: as many as suit the data."""
     optimizer: Literal["muon", "adamw"] | None = None
-    """What moves the matrices inside the networks; AdamW moves everything else. Left out, `fit` takes muon for our
-    objective and for supervised networks, adamw for the paper's objectives and the baselines, which are worse with
-    muon."""
+    """What moves the matrices inside the networks; AdamW moves everything else. Left out, `fit` takes muon where
+    ResNets or MLPs learn by our objective or from true states, else adamw: small CNNs, the paper's objectives and the
+    baselines are no better with muon."""
     learning_rate: float | None = None
     """Largest learning rate; left out, 0.008 with muon and 0.002 with adamw."""
     schedule: Literal["one-cycle", "constant"] = "one-cycle"
