@@ -86,7 +86,7 @@ def test_steps_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
         raise InterruptedError(config.steps)
 
     monkeypatch.setattr(api, "train", stop)
-    with pytest.raises(InterruptedError, match="900"):
+    with pytest.raises(InterruptedError, match="600"):
         palpate.fit(triples((6,), np.float32), device="cpu", progress=False)
 
 

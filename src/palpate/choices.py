@@ -107,10 +107,8 @@ def _steps(triples: int, picture: bool, encoder: str, optimizer: str) -> tuple[i
     """More triples carry more steps before they are known by heart; the held-out ones choose the best weights."""
     if encoder == "resnet18":
         return 2500, "after which a GPU's network gains little"
-    if picture:
-        least, most, each = 600, 1200, 16
-    else:  # for an MLP a step of Muon costs as much as two of AdamW
-        least, most, each = (900, 1800, 10) if optimizer == "muon" else (1500, 3000, 6)
+    # For an MLP a step of Muon costs as much as two of AdamW, and fewer do.
+    least, most, each = (600, 1200, 16) if picture or optimizer == "muon" else (1500, 3000, 6)
     steps = max(least, min(most, triples // each))
     bound = "at least that many" if steps == least else "at most that many" if steps == most else "so many"
     return steps, f"{bound} for {triples:,} triples, some minutes on two cores"
