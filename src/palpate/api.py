@@ -44,6 +44,7 @@ from palpate.training import steps_done, train, training_device
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
+UNKNOWN = object()  # what an earlier version says of a setting that it did not have
 CHOSEN_SWITCHES = ("body", "outline", "contrast_floor")  # of ObjectiveConfig, from the data unless given
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
@@ -349,9 +350,6 @@ def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: boo
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     return folder
-
-
-UNKNOWN = object()  # what an earlier version says of a setting that it did not have
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

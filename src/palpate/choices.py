@@ -107,7 +107,7 @@ def _steps(triples: int, picture: bool, encoder: str, optimizer: str) -> tuple[i
     """More triples carry more steps before they are known by heart; the held-out ones choose the best weights."""
     if encoder == "resnet18":
         return 2500, "after which a GPU's network gains little"
-    # For an MLP a step of Muon costs as much as two of AdamW, and fewer do.
+    # On a CPU a step of Muon costs an MLP 2.5 times as much as one of AdamW, and fewer do.
     least, most, each = (600, 1200, 16) if picture or optimizer == "muon" else (1500, 3000, 6)
     steps = max(least, min(most, triples // each))
     bound = "at least that many" if steps == least else "at most that many" if steps == most else "so many"
