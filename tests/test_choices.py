@@ -152,3 +152,9 @@ def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) ->
 def test_adams_cheaper_steps_are_more() -> None:
     assert chosen({"optimizer": "adamw"}, shape=(64,), triples=20_000)["steps"] == 3000
     assert chosen(shape=(64,), triples=20_000, objective="paper")["steps"] == 3000
+
+
+@pytest.mark.parametrize(("triples", "steps"), [(20_000, 2000), (12_000, 1200), (200, 1000)])
+def test_space_takes_more_steps_than_the_plane(triples: int, steps: int) -> None:
+    assert chosen(shape=(64,), n=3, triples=triples)["steps"] == steps
+    assert chosen({"optimizer": "adamw"}, shape=(64,), n=3, triples=triples)["steps"] >= steps

@@ -26,6 +26,7 @@ class TestObjective:
             ("split_on", "d_w", "'log' or 'd'"),
             ("stay_weight", -0.1, "0 or more"),
             ("stay_level", 0.0, "more than 0"),
+            ("stay_reach", -0.1, "0 or more"),
             ("split_window", 63, "0, or 64 or more"),
             ("split_window", -1, "0, or 64 or more"),
             ("split_floor", 0.5, "0 to 0.5"),

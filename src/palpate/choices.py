@@ -71,7 +71,7 @@ def choose(
         batch = max(2, min(most, triples // FEWEST_BATCHES))
         few = f", at least {FEWEST_BATCHES} batches in {triples:,} triples" if batch < most else ""
         add("batch_size", batch, ("pictures" if picture else "numbers, which cost little") + few)
-        add("steps", *_steps(triples, picture, chosen["encoder"].value, chosen["optimizer"].value))
+        add("steps", *_steps(triples, n, picture, chosen["encoder"].value, chosen["optimizer"].value))
     if picture and triples is not None:
         add("jitter", JITTER, "in other light each time, pictures that come again are not learned by heart")
     else:
@@ -103,12 +103,14 @@ def choose(
     return list(chosen.values())
 
 
-def _steps(triples: int, picture: bool, encoder: str, optimizer: str) -> tuple[int, str]:
+def _steps(triples: int, n: int, picture: bool, encoder: str, optimizer: str) -> tuple[int, str]:
     """More triples carry more steps before they are known by heart; the held-out ones choose the best weights."""
     if encoder == "resnet18":
         return 2500, "after which a GPU's network gains little"
     # On a CPU a step of Muon costs an MLP 2.5 times as much as one of AdamW, and fewer do.
     least, most, each = (600, 1200, 16) if picture or optimizer == "muon" else (1500, 3000, 6)
+    if n > 2:  # there is more to tell apart
+        least, most, each = max(least, 1000), max(most, 2000), min(each, 10)
     steps = max(least, min(most, triples // each))
     bound = "at least that many" if steps == least else "at most that many" if steps == most else "so many"
     return steps, f"{bound} for {triples:,} triples, some minutes on two cores"

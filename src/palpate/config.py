@@ -33,6 +33,9 @@ class ObjectiveConfig:
     """Weight on L_-, which keeps an untouched object where it is."""
     stay_level: float = 0.3
     """Distance, in units of the actions' root mean square, at which L_- levels off in the contact likelihood."""
+    stay_reach: float = 0.25
+    """In the contact likelihood L_- is measured by how far apart the objects nearby are, so that drawing them together
+    does not lower it: how near, in standard deviations of all objects. 0: it is not."""
     split_on: Literal["log", "d"] = "log"
     """Split the distances d_W or their logarithms; the paper's text says d_W."""
     split_window: int = 4096
@@ -71,6 +74,7 @@ class ObjectiveConfig:
         _demand(self.outline == 0 or 2 <= self.outline <= 16, "outline", self.outline, "0, or 2 to 16")
         _demand(self.stay_weight >= 0, "stay_weight", self.stay_weight, "0 or more")
         _demand(self.stay_level > 0, "stay_level", self.stay_level, "more than 0")
+        _demand(self.stay_reach >= 0, "stay_reach", self.stay_reach, "0 or more")
         _demand(
             self.split_window == 0 or self.split_window >= 64, "split_window", self.split_window, "0, or 64 or more"
         )
@@ -258,7 +262,7 @@ class TrainingConfig:
     """Compile the encoders with torch.compile: a minute at the start, faster steps."""
     log_every: int = 25
     """Steps between readings."""
-    evaluate_every: int = 250
+    evaluate_every: int = 100
     """Steps between evaluations on held-out and labelled data, where there are any."""
     checkpoint_every: int = 500
     """Steps between checkpoints."""

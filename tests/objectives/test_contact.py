@@ -18,8 +18,10 @@ from palpate.objectives.contact import (
     gaussian_stay,
     gaussian_touch,
     levelled,
+    spread_nearby,
     stay,
     touch,
+    unshrinkable,
 )
 
 quick = settings(deadline=None, max_examples=30, derandomize=True, database=None)
@@ -289,3 +291,73 @@ def test_gradient_of_levelled_vanishes_far_away() -> None:
     near, far = distance2.grad.tolist()
     assert near == pytest.approx(1, rel=1e-3)
     assert far < 1e-4
+
+
+# L_- measured by the spread nearby
+
+
+def pairs(count: int = 64, n: int = 2, noise: float = 0.02) -> tuple[Tensor, Tensor]:
+    """Places of untouched objects as o and o' tell them, which differ a little."""
+    place = randn(count, n)
+    return place + noise * randn(count, n, seed=1), place + noise * randn(count, n, seed=2)
+
+
+def measured(z: Tensor, z_next: Tensor, reach: float = 0.25) -> Tensor:
+    return unshrinkable(stay(z, z_next), spread_nearby(z, z_next, reach))
+
+
+def test_spread_nearby_by_hand() -> None:
+    z = torch.tensor([[0.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
+    # Of two triples that rest, each sees the two observations of the other one: 2 away.
+    assert spread_nearby(z, z, 0.25).tolist() == [4, 4]
+
+
+def test_spread_nearby_looks_at_the_near_ones() -> None:
+    cluster = 0.01 * randn(32, 2)
+    z = torch.cat((cluster, 3 * cluster + 100))
+    spread = spread_nearby(z, z, 0.25)
+    assert spread[:32].max() < 0.02
+    assert spread[32:].mean().item() == pytest.approx(9 * spread[:32].mean().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_measuring_by_the_spread_changes_no_value(n: int) -> None:
+    z, z_next = pairs(n=n)
+    assert torch.allclose(measured(z, z_next), stay(z, z_next))
+
+
+def test_shrinking_the_whole_frame_lowers_l_stay_but_not_when_measured_by_the_spread() -> None:
+    z, z_next = pairs()
+    factor = torch.ones((), dtype=torch.float64, requires_grad=True)
+    (plain,) = torch.autograd.grad(stay(factor * z, factor * z_next).sum(), factor)
+    (gradient,) = torch.autograd.grad(measured(factor * z, factor * z_next).sum(), factor)
+    assert plain > 0
+    assert gradient.abs() < 1e-3 * plain
+
+
+def test_shrinking_one_region_is_not_rewarded_either() -> None:
+    z, z_next = pairs()
+    shift = torch.tensor([50.0, 0.0], dtype=torch.float64)
+    factor = torch.ones((), dtype=torch.float64, requires_grad=True)
+
+    def both(loss) -> Tensor:  # type: ignore[no-untyped-def]
+        return loss(torch.cat((factor * z, z + shift)), torch.cat((factor * z_next, z_next + shift))).sum()
+
+    (plain,) = torch.autograd.grad(both(stay), factor)
+    (gradient,) = torch.autograd.grad(both(lambda a, b: measured(a, b, 0.02)), factor)
+    assert gradient.abs() < 1e-3 * plain
+
+
+def test_the_noise_itself_is_still_pulled_together() -> None:
+    z, z_next = (x.requires_grad_() for x in pairs())
+    (gradient,) = torch.autograd.grad(measured(z, z_next).sum(), z)
+    (plain,) = torch.autograd.grad(stay(z, z_next).sum(), z)
+    assert torch.cosine_similarity(gradient.flatten(), plain.flatten(), 0) > 0.95
+
+
+def test_measuring_by_the_spread_survives_a_collapse() -> None:
+    z = torch.zeros(8, 2, requires_grad=True)
+    value = measured(z, z + 0)
+    assert value.tolist() == [0] * 8
+    (gradient,) = torch.autograd.grad(value.sum(), z)
+    assert gradient.isfinite().all()

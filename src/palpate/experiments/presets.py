@@ -44,6 +44,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "segment-gradient": {"segment_gradient": True},
     "stay-weight-10": {"stay_weight": 10.0},
     "no-stay-level": {"stay_level": 1e6},
+    "no-stay-reach": {"stay_reach": 0.0},
     "no-contrast-floor": {"contrast_floor": 0.0},
     "contrast-gradient": {"contrast_gradient": True},
     "no-agent-spread": {"agent_spread": False},

@@ -31,8 +31,10 @@ from palpate.objectives.contact import (
     gaussian_touch,
     levelled,
     outline,
+    spread_nearby,
     stay,
     touch,
+    unshrinkable,
 )
 from palpate.objectives.contrastive import infonce, squared_distance
 from palpate.objectives.equivariance import equivariance
@@ -187,6 +189,8 @@ class Interaction(Model):
             ratio = torch.where(early, self.log_ratio.detach(), self.log_ratio)
             waves = None if self.outline is None else torch.where(early, self.outline.detach(), self.outline)
             remained = stay(z_ext, z_ext_next)
+            if objective.stay_reach > 0 and self.training:
+                remained = unshrinkable(remained, spread_nearby(z_ext, z_ext_next, objective.stay_reach))
             if shape is not None and shape_next is not None:
                 # Turning counts by how far it moves the tips: a doubled angle moves twice as far as the angle.
                 tip = self._radius() * torch.exp(ratio / 2) / 2
