@@ -269,7 +269,7 @@ class TestResume:
     def test_held_out_criterion_equals_straight_through(self, tmp_path: Path) -> None:
         held_out = triples(40).rows(slice(None))
         options: dict[str, Any] = {
-            "evaluate": lambda model: {"held_out": model.held_out(held_out)},
+            "evaluate": lambda model: {"held_out": model.held_out([held_out])},
             "criterion": "held_out",
         }
 
@@ -286,7 +286,7 @@ class TestResume:
         assert rows[0] == rows[1]
         best = min(row["held_out"] for row in rows[0])
         with torch.no_grad():
-            assert resumed.held_out(held_out) == best  # type: ignore[operator]
+            assert resumed.held_out([held_out]) == best  # type: ignore[operator]
 
     def test_a_finished_run_is_left_as_it_is(self, tmp_path: Path) -> None:
         first = trained(lambda: Resident(triples(), BATCH, "cpu"), settings(), folder=tmp_path)
@@ -578,7 +578,7 @@ class TestEvaluation:
             watched,
             Resident(triples(), BATCH, "cpu"),
             settings(evaluate_every=4),
-            evaluate=lambda model: {"held_out": model.held_out(held_out)},
+            evaluate=lambda model: {"held_out": model.held_out([held_out])},
         )
         assert same(weights(plain), weights(watched))
 

@@ -42,6 +42,7 @@ from palpate.representation import Representation
 from palpate.training import steps_done, train, training_device
 
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
+HELD_OUT_BLOCK = 256  # rows looked at together
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 UNKNOWN = object()  # what an earlier version says of a setting that it did not have
@@ -203,6 +204,9 @@ def fit(
             feed.batches.close()
     facts["findings"] = []
     if isinstance(model, Interaction):
+        if feed.held_out is not None:
+            with torch.no_grad():
+                model.recall(_blocks(feed.held_out))
         unseen = Batch(*(x[:ASSESSED_ROWS] for x in feed.sample)) if feed.held_out is None else feed.held_out
         quality = assess(model, unseen, feed.episode)
         facts |= {"quality": quality.as_dict(), "findings": [str(finding) for finding in quality.findings]}
@@ -289,17 +293,20 @@ def _evaluation(
     def run(model: Model) -> dict[str, float]:
         readings: dict[str, float] = {}
         if held_out is not None:
-            blocks = zip(*(x.split(256) for x in held_out), strict=True)
-            values = [(len(block[0]), model.held_out(Batch(*block))) for block in blocks if len(block[0]) > 1]
             # A split that finds one class makes everything easy to explain; such weights are not to be chosen.
-            separable = not isinstance(model, Interaction) or model.telling.separation() >= SEPARABLE
-            if values and separable:
-                readings["held_out"] = sum(n * value for n, value in values) / sum(n for n, _ in values)
+            if not isinstance(model, Interaction) or model.telling.separation() >= SEPARABLE:
+                readings["held_out"] = model.held_out(_blocks(held_out))
         if test is not None:
             readings |= evaluate(Representation(model, facts, device), test).as_dict()
         return readings
 
     return run
+
+
+def _blocks(batch: Batch) -> list[Batch]:
+    """In pieces that any memory takes; a single row left over is none, since a loss compares rows."""
+    pieces = (Batch(*piece) for piece in zip(*(x.split(HELD_OUT_BLOCK) for x in batch), strict=True))
+    return [piece for piece in pieces if len(piece.a) > 1]
 
 
 def _note(readings: Mapping[str, float], speed: float | None) -> str:

@@ -108,6 +108,7 @@ class ObjectiveConfig:
         paper = ObjectiveConfig(
             external="point",
             stay_weight=1.0,
+            stay_reach=0.0,
             split_on="d",
             split_window=0,
             split_floor=0.0,

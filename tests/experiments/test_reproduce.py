@@ -120,6 +120,19 @@ class TestRuns:
         with pytest.raises(ValueError, match=r"was made with chosen contrast_floor 0\.5, not 0\.001"):
             reproduce(planned, place, show=False)
 
+    @pytest.mark.parametrize(("method", "other"), [("ours", True), ("paper", False), ("vae", False)])
+    def test_runs_of_before_a_setting_had_what_it_was_then(self, place: Place, method: str, other: bool) -> None:
+        (case,) = planned = vanilla(method)
+        place.result(case).parent.mkdir(parents=True)
+        settings = case.settings()
+        settings.get("objective", {}).pop("stay_reach", None)
+        place.result(case).write_text(json.dumps(row("vanilla", method, 0, 0.1, settings=settings)))
+        if other:
+            with pytest.raises(ValueError, match=r"was made with objective stay_reach 0\.0, not 0\.25"):
+                reproduce(planned, place, show=False)
+        else:
+            assert reproduce(planned, place, show=False).finished == []
+
     def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(self, place: Place) -> None:
         planned = vanilla("supervised")
         reproduce(planned, place, show=False)

@@ -318,7 +318,7 @@ class TestHeldOut:
         model, given = trained(case), triples(rows(case.config, 9))
         before = buffers(model)
         with torch.no_grad():
-            value, again = model.held_out(given), model.held_out(given)
+            value, again = model.held_out([given]), model.held_out([given])
         assert isinstance(value, float)
         assert value == pytest.approx(value)  # not NaN
         assert value == again
@@ -329,7 +329,7 @@ class TestHeldOut:
         model, given = trained(case), triples(rows(case.config, 9))
         with torch.no_grad():
             terms = losses(model, given, 1.0)
-            assert model.held_out(given) == pytest.approx(float(terms["agent"] + terms["contact"]))
+            assert model.held_out([given]) == pytest.approx(float(terms["agent"] + terms["contact"]))
 
 
 class TestStore:

@@ -392,3 +392,63 @@ def test_state_dict_round_trip_splits_the_same_and_goes_on_the_same() -> None:
     assert torch.equal(one.threshold, two.threshold)
     assert all(torch.equal(x, y) or x.isnan().any() for x, y in zip(one.buffers(), two.buffers(), strict=True))
     torch.testing.assert_close(one.distances, two.distances, equal_nan=True)
+
+
+# Triples that were not trained on
+
+
+def two_classes(untouched: float, contacts: float, count: int = 512, seed: int = 0) -> Tensor:
+    """log d_W around these two values, half of each."""
+    noise = 0.2 * torch.randn(2, count, generator=generator(seed))
+    return (noise + torch.tensor([[untouched], [contacts]])).flatten().exp()
+
+
+def overfitted() -> Split:
+    """Untouched pairs that were trained on are at e^-8, contacts at 1."""
+    split = Split(on="log", window=4096, floor=0.001)
+    split.update(two_classes(-8.0, 0.0), torch.full((1024,), math.exp(-9.0)))
+    return split
+
+
+def state(split: Split) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in split.named_buffers()}
+
+
+def same_state(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    return all(torch.equal(one[name].nan_to_num(-1), two[name].nan_to_num(-1)) for name in one)
+
+
+def test_recall_takes_the_threshold_from_what_was_not_trained_on() -> None:
+    split, unseen = overfitted(), two_classes(-3.0, 0.0, seed=1)
+    assert split(unseen).all()  # those that were not touched, too
+    split.recall(unseen)
+    assert split(unseen).tolist() == [False] * 512 + [True] * 512
+    assert split.share.item() == 0.5
+    assert split.probability(unseen).round().tolist() == [0] * 512 + [1] * 512
+    before = state(split)
+    split.recall(unseen)
+    assert same_state(state(split), before)
+
+
+@pytest.mark.parametrize("distances", [two_classes(-3.0, -3.0), two_classes(-3.0, 0.0, count=100)], ids=["one", "few"])
+def test_recall_of_one_class_or_of_few_triples_changes_nothing(distances: Tensor) -> None:
+    split = overfitted()
+    before = state(split)
+    split.recall(distances)
+    assert same_state(state(split), before)
+
+
+def test_the_papers_threshold_of_one_batch_stays() -> None:
+    split = Split(on="d", window=0, floor=0.0)
+    split.update(two_classes(-8.0, 0.0), torch.ones(1024))
+    before = state(split)
+    split.recall(two_classes(-3.0, 0.0))
+    assert same_state(state(split), before)
+
+
+def test_recalling_is_for_a_while() -> None:
+    split, unseen = overfitted(), two_classes(-3.0, 0.0, seed=1)
+    before = state(split)
+    with split.recalling(unseen):
+        assert split(unseen).float().mean() == 0.5
+    assert same_state(state(split), before)

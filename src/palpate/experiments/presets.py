@@ -64,6 +64,9 @@ LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with 
 # Fields of TrainingConfig that say where and how fast, not what.
 NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
 
+# What settings were before there were any such settings, where today's runs have something else.
+ONCE: dict[str, Any] = {"objective stay_reach": 0.0}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
@@ -132,7 +135,9 @@ class Case:
         """All that the numbers depend on, ready for JSON."""
         everything = asdict(self)
         everything["training"] = {k: v for k, v in everything["training"].items() if k not in NOT_A_SETTING}
-        everything["chosen"], everything["objective"] = self._chosen()
+        everything["chosen"], objective = self._chosen()
+        if self.fit.get("method", "interaction") == "interaction":
+            everything["objective"] = objective
         optimizer = everything["chosen"]["optimizer"]
         rate = replace(self.training, optimizer=optimizer).largest_rate
         everything["training"] |= {"optimizer": optimizer, "learning_rate": rate}

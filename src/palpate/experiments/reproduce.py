@@ -17,7 +17,7 @@ from palpate.data.workers import available_cores
 from palpate.experiments.cluster import Slurm, on_cluster
 from palpate.experiments.crew import Halted, Outcome, Outcomes, one_by_one, side_by_side
 from palpate.experiments.plots import draw
-from palpate.experiments.presets import EXPERIMENTS, PRESETS, Case, Preset
+from palpate.experiments.presets import EXPERIMENTS, ONCE, PRESETS, Case, Preset
 from palpate.experiments.results import frame_distance, read_results, write_tables
 from palpate.experiments.runs import Place
 from palpate.experiments.sets import gather, sets_on_disk
@@ -174,7 +174,8 @@ def _is_done(case: Case, path: Path) -> bool:
 def _differences(
     wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Names that both know and that differ; a setting that did not exist then has its old meaning by default."""
+    """Names of settings that differ; one that did not exist then is what it was at that time."""
+    found = {name: ONCE[prefix + name] for name in wanted if prefix + name in ONCE} | dict(found)
     for name in wanted.keys() & found.keys():
         if isinstance(wanted[name], Mapping) and isinstance(found[name], Mapping):
             if not wanted[name] or not found[name] or prefix + name in ("fit", "options"):

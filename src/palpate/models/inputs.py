@@ -49,10 +49,22 @@ class Model(nn.Module, ABC):
     def encode(self, o: Tensor) -> Encoding:
         """Positions for observations `[b, ...]`, in the action's unit."""
 
-    def held_out(self, batch: Any) -> float:
-        """How well triples that were not trained on are explained; small is good, and no labels are needed."""
-        terms = self.loss(batch, torch.Generator(batch.a.device), torch.ones((), device=batch.a.device)).terms
-        return float(sum(terms.values()))
+    @property
+    def not_judged(self) -> frozenset[str]:
+        """Terms that say nothing of how good the positions are."""
+        return frozenset()
+
+    def held_out(self, blocks: Sequence[Any]) -> float:
+        """How well triples that were not trained on are explained, in batches of two or more.
+
+        Small is good, and no labels are needed.
+        """
+        total = torch.zeros(())
+        for batch in blocks:
+            terms = self.loss(batch, torch.Generator(batch.a.device), torch.ones((), device=batch.a.device)).terms
+            judged = [value for name, value in terms.items() if name not in self.not_judged]
+            total = total + len(batch.a) * torch.stack(judged).sum().cpu()
+        return float(total) / sum(len(batch.a) for batch in blocks)
 
     def contacts(self, batch: Any) -> Tensor:
         """Triples `[b]` that are surely contacts, where a model tells them apart; device work only."""

@@ -5,7 +5,7 @@ Legend: b batch, n ambient dimension, m dimension of W.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -267,15 +267,26 @@ class Interaction(Model):
         distance2 = segment_mahalanobis2(z_ext, path, ellipse(shape, radius, log_ratio, power=-1.0))
         return contact_logit(distance2, 1.0, softness / radius)
 
-    def held_out(self, batch: Batch) -> float:
-        """How well the positions explain triples that were not trained on; small is good, and no labels are needed.
+    @property
+    def not_judged(self) -> frozenset[str]:
+        """InfoNCE says nothing of positions; of L_- one contact taken for none outweighs all the rest."""
+        likelihood = self.config.objective.external == "likelihood"
+        return frozenset({"contrast", "stay", "scout"} if likelihood else {"contrast"})
 
-        InfoNCE is left out, since it says nothing of positions, and so is L_- beside the contact likelihood: one
-        contact taken for none outweighs all the rest of it.
-        """
-        terms = self.loss(batch, torch.Generator(batch.a.device), torch.ones((), device=batch.a.device)).terms
-        left_out = {"contrast", "stay", "scout"} if self.config.objective.external == "likelihood" else {"contrast"}
-        return float(sum(value for name, value in terms.items() if name not in left_out))
+    def held_out(self, blocks: Sequence[Batch]) -> float:
+        """As every model's, with contacts told among these triples themselves; see `Split.recall`."""
+        if self.phi_cont is None:
+            return super().held_out(blocks)
+        with self.split.recalling(self._distances(blocks)):
+            return super().held_out(blocks)
+
+    def recall(self, blocks: Sequence[Batch]) -> None:
+        """Let triples that were not trained on say from which distance on triples were touched."""
+        if self.phi_cont is not None:
+            self.split.recall(self._distances(blocks))
+
+    def _distances(self, blocks: Sequence[Batch]) -> Tensor:
+        return torch.cat([self.distance(batch.o, batch.o_next) for batch in blocks])
 
     def contacts(self, batch: Batch) -> Tensor:
         return self._sure(self.split(self.distance(batch.o, batch.o_next)))

@@ -3,6 +3,9 @@
 Everything stays on the device and has fixed shapes, so that a step can be captured in a CUDA graph.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -93,13 +96,41 @@ class Split(nn.Module):
             rank = (self.floor * known.sum()).long()
             ordered = unrelated.sort().values  # NaN, the slots not filled yet, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
-        scaled = self.scaled(distances.nan_to_num(1.0))
+        self._judge(self.scaled(distances.nan_to_num(1.0)), known)
+
+    def _judge(self, scaled: Tensor, known: Tensor) -> None:
         cut = otsu(scaled, known)
         valley, emptiest = _between(scaled, (scaled > cut) & known, (scaled <= cut) & known, cut)
         self.valley.copy_(valley)
         # Above a floor the untouched are one point and Otsu's middle lies among the contacts.
         self.threshold.copy_(torch.where(valley >= SEPARABLE, emptiest, cut) if self.floor > 0 else cut)
         self.share.copy_(((scaled > self.threshold) & known).sum() / known.sum())
+
+    @torch.no_grad()
+    def recall(self, distances: Tensor) -> None:
+        """Remember these distances [N] alone, of triples that were not trained on, if they show two classes.
+
+        A network brings the untouched pairs that it has seen closer together than others: a threshold close above those
+        would take some of the others for contacts.
+        """
+        if not self.window or len(distances) < FEWEST:
+            return
+        before = {name: value.clone() for name, value in self.named_buffers()}
+        kept = distances[: len(self.distances)]
+        self.distances.fill_(torch.nan)[: len(kept)] = kept
+        self._judge(self.scaled(kept), torch.ones_like(kept, dtype=torch.bool))
+        if self.separation() < SEPARABLE:
+            for name, value in self.named_buffers():
+                value.copy_(before[name])
+
+    @contextmanager
+    def recalling(self, distances: Tensor) -> Iterator[None]:
+        """As if it remembered these distances [N] alone; see `recall`."""
+        before = {name: value.clone() for name, value in self.named_buffers()}
+        self.recall(distances)
+        yield
+        for name, value in self.named_buffers():
+            value.copy_(before[name])
 
     def scaled(self, distances: Tensor) -> Tensor:
         """Distances on the axis the split is made on."""
