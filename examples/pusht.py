@@ -85,9 +85,13 @@ class PushT:
     """Processes that collect."""
     body: Literal["round", "axes"] = "round"
     """The T as a disc, or as an ellipse with an orientation."""
-    steps: int = 2500
-    """Optimiser steps."""
+    steps: int = 0
+    """Optimiser steps; 0: as many as `fit` chooses."""
     batch_size: int = 128
+    shrink: int = 1
+    """Pictures are averaged over squares of so many pixels; the agent is six pixels wide, so not at all."""
+    optimizer: Literal["muon", "adamw"] = "muon"
+    """On a CPU `fit` would take adamw, with which small CNNs place the object better, and the agent worse."""
     encoder: Literal["auto", "small", "resnet18"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int = 0
@@ -107,6 +111,8 @@ class PushT:
                 encoder=self.encoder,
                 steps=self.steps,
                 batch_size=self.batch_size,
+                shrink=self.shrink,
+                optimizer=self.optimizer,
                 device=self.device,
                 seed=self.seed,
                 resume=self.resume,

@@ -292,10 +292,10 @@ def _evaluation(
 
     def run(model: Model) -> dict[str, float]:
         readings: dict[str, float] = {}
-        if held_out is not None:
-            # A split that finds one class makes everything easy to explain; such weights are not to be chosen.
-            if not isinstance(model, Interaction) or model.telling.separation() >= SEPARABLE:
-                readings["held_out"] = model.held_out(_blocks(held_out))
+        # A split that finds one class makes everything easy to explain; such weights are not to be chosen.
+        telling = not isinstance(model, Interaction) or model.telling.separation() >= SEPARABLE
+        if held_out is not None and telling:
+            readings["held_out"] = model.held_out(_blocks(held_out))
         if test is not None:
             readings |= evaluate(Representation(model, facts, device), test).as_dict()
         return readings
