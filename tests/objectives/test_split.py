@@ -171,6 +171,15 @@ def test_between_classes_far_apart_the_threshold_lies_in_the_middle() -> None:
     assert split.threshold.item() == pytest.approx(-4.0, abs=0.3)
 
 
+def test_of_two_empty_stretches_the_threshold_lies_in_the_lower_one() -> None:
+    """Contacts that move little, apart from the others: they are contacts all the same."""
+    split = Split(on="log", window=4096, floor=0.001)
+    untouched, little, far = (at + 0.01 * torch.randn(1024, generator=generator()) for at in (-8.0, -4.0, 0.0))
+    distances = torch.cat((untouched, untouched, little[:300], far, far))[:4096].exp()
+    split.update(distances, torch.full((4096,), math.exp(-9.0)))
+    assert -7.5 < split.threshold.item() < -4.5
+
+
 def test_without_a_valley_the_threshold_is_otsus() -> None:
     """Early in a run: one wide class, of which any emptiest place would be an accident."""
     split = Split(on="log", window=4096, floor=0.001)

@@ -179,7 +179,11 @@ def _between(scaled: Tensor, touched: Tensor, untouched: Tensor, cut: Tensor) ->
     below, at_cut, above = near(torch.stack((low, cut, high)), 1 / 8).unbind()
     places = low + (high - low) * torch.arange(1, PLACES, device=scaled.device) / PLACES
     crowd = near(places, 2 / PLACES)
-    least = (crowd == crowd.amin()).cumsum(0)  # of several the middle one: triples not seen yet are less sharply told
-    emptiest = places.gather(0, (2 * least >= least[-1]).long().argmax(0, keepdim=True))[0]
+    # The first stretch of emptiest places, since contacts may thin out further up; of it the middle, since triples not
+    # seen yet are less sharply told.
+    empty, index = crowd == crowd.amin(), torch.arange(len(places), device=scaled.device)
+    first = empty.long().argmax()
+    end = (empty | (index < first)).long().cumprod(0).sum()
+    emptiest = places.gather(0, ((first + end - 1) // 2)[None])[0]
     valley = 1 - at_cut / torch.minimum(below, above).clamp(min=1)
     return torch.where(touched.any() & untouched.any(), valley, 0.0), emptiest
