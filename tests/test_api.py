@@ -562,3 +562,28 @@ def test_run_json_describes_the_run(tmp_path: Path) -> None:
     described = json.loads((tmp_path / "run" / "run.json").read_text())
     assert described["training"]["steps"] == 6
     assert described["model"]["observation_shape"] == [4]
+
+
+class TestUnseen:
+    def test_what_was_held_out_sets_the_threshold(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        told: list[int] = []
+        recall = Interaction.recall
+
+        def spied(model: Interaction, blocks: Any) -> None:
+            told.append(sum(len(block.a) for block in blocks))
+            recall(model, blocks)
+
+        monkeypatch.setattr(Interaction, "recall", spied)
+        palpate.fit(vectors(count=400), out=tmp_path / "run", **SHORT)
+        palpate.fit("palpate/Sprites-v0", **SHORT | {"steps": 2})
+        assert told == [40, 0]
+
+    @pytest.mark.parametrize("method", ["interaction", "vae"])
+    def test_an_episode_of_one_row_may_be_held_out(self, method: Any) -> None:
+        data = vectors(count=200)
+        o, a, o_next = data.rows(slice(None))
+        for alone in (0, 199):  # whichever of the two episodes is held out
+            episode = np.zeros(200, dtype=np.int64)
+            episode[alone] = 1
+            triples = Transitions(observation=o, action=a, next_observation=o_next, episode=episode)
+            assert palpate.fit(triples, method=method, **SHORT).encode(o).agent.shape == (200, 2)

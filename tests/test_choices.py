@@ -157,4 +157,4 @@ def test_adams_cheaper_steps_are_more() -> None:
 @pytest.mark.parametrize(("triples", "steps"), [(20_000, 2000), (12_000, 1200), (200, 1000)])
 def test_space_takes_more_steps_than_the_plane(triples: int, steps: int) -> None:
     assert chosen(shape=(64,), n=3, triples=triples)["steps"] == steps
-    assert chosen({"optimizer": "adamw"}, shape=(64,), n=3, triples=triples)["steps"] >= steps
+    assert chosen(shape=(64,), n=2, triples=triples)["steps"] < steps

@@ -119,6 +119,14 @@ def test_a_choice_of_training_that_is_no_more(folder: Path) -> None:
     load_model(folder)
 
 
+def test_a_choice_of_training_that_was_not_yet(folder: Path) -> None:
+    """A model says how it was trained, not how it would be now."""
+    described = json.loads((folder / "config.json").read_text())["model"]
+    del described["objective"]["stay_reach"]
+    edit(folder, model=described)
+    assert load_model(folder)[0].config.objective.stay_reach == 0
+
+
 def test_newer_format(folder: Path) -> None:
     edit(folder, format_version=FORMAT_VERSION + 1)
     says = refused(folder, "cannot be read as a palpate model")

@@ -204,9 +204,8 @@ def fit(
             feed.batches.close()
     facts["findings"] = []
     if isinstance(model, Interaction):
-        if feed.held_out is not None:
-            with torch.no_grad():
-                model.recall(_blocks(feed.held_out))
+        with torch.no_grad():
+            model.recall(_blocks(feed.held_out))
         unseen = Batch(*(x[:ASSESSED_ROWS] for x in feed.sample)) if feed.held_out is None else feed.held_out
         quality = assess(model, unseen, feed.episode)
         facts |= {"quality": quality.as_dict(), "findings": [str(finding) for finding in quality.findings]}
@@ -289,13 +288,14 @@ def _evaluation(
     """What is measured during the run: the label-free criterion and, where truth is at hand, the scores."""
     if held_out is None and test is None:
         return None
+    blocks = _blocks(held_out)
 
     def run(model: Model) -> dict[str, float]:
         readings: dict[str, float] = {}
         # A split that finds one class makes everything easy to explain; such weights are not to be chosen.
         telling = not isinstance(model, Interaction) or model.telling.separation() >= SEPARABLE
-        if held_out is not None and telling:
-            readings["held_out"] = model.held_out(_blocks(held_out))
+        if blocks and telling:
+            readings["held_out"] = model.held_out(blocks)
         if test is not None:
             readings |= evaluate(Representation(model, facts, device), test).as_dict()
         return readings
@@ -303,8 +303,10 @@ def _evaluation(
     return run
 
 
-def _blocks(batch: Batch) -> list[Batch]:
+def _blocks(batch: Batch | None) -> list[Batch]:
     """In pieces that any memory takes; a single row left over is none, since a loss compares rows."""
+    if batch is None:
+        return []
     pieces = (Batch(*piece) for piece in zip(*(x.split(HELD_OUT_BLOCK) for x in batch), strict=True))
     return [piece for piece in pieces if len(piece.a) > 1]
 

@@ -34,8 +34,8 @@ class ObjectiveConfig:
     stay_level: float = 0.3
     """Distance, in units of the actions' root mean square, at which L_- levels off in the contact likelihood."""
     stay_reach: float = 0.25
-    """In the contact likelihood L_- is measured by how far apart the objects nearby are, so that drawing them together
-    does not lower it: how near, in standard deviations of all objects. 0: it is not."""
+    """In the contact likelihood L_- is measured by how far apart the objects nearby are, so that its gradient does not
+    draw them together: how near, in standard deviations of all objects. 0: it is not."""
     split_on: Literal["log", "d"] = "log"
     """Split the distances d_W or their logarithms; the paper's text says d_W."""
     split_window: int = 4096

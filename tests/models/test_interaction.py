@@ -76,6 +76,64 @@ def test_no_single_contact_decides_which_weights_are_kept() -> None:
     assert surprise[False] == pytest.approx(-math.log(0.05), rel=1e-3)
 
 
+def shrinking(stay_reach: float, *, training: bool = True) -> tuple[float, float]:
+    """L_- of untouched triples whose z_ext is a little noisy, and its gradient by a factor of the whole frame."""
+    generator = torch.Generator().manual_seed(0)
+    place, noise = torch.randn(128, 2, generator=generator), 0.02 * torch.randn(2, 128, 2, generator=generator)
+    factor = torch.ones((), requires_grad=True)
+    objective = ObjectiveConfig(stay_reach=stay_reach)
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective)).train(training)
+    term = model._external(
+        factor * (place + noise[0]), factor * (place + noise[1]), Segment(place, place),
+        torch.zeros(128, dtype=torch.bool), torch.tensor(0.5), torch.zeros(128), torch.tensor(0.6),
+    )["stay"]  # fmt: skip
+    (gradient,) = torch.autograd.grad(term, factor)
+    return term.item(), gradient.item()
+
+
+def test_l_stay_does_not_shrink_the_frame() -> None:
+    (value, gradient), (plain_value, plain) = shrinking(0.25), shrinking(0.0)
+    assert value == pytest.approx(plain_value, rel=1e-5)
+    assert plain > 0
+    assert abs(gradient) < 0.1 * plain
+    assert shrinking(0.25, training=False) == pytest.approx(shrinking(0.0, training=False))
+
+
+def overfitted() -> tuple[Interaction, list[Batch]]:
+    """A model to whom all unseen pairs look like contacts by its own threshold, though they are of two kinds."""
+    torch.manual_seed(0)
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2)).eval()
+    o = torch.randn(512, 6)
+    touched = torch.arange(512) % 2 == 0
+    o_next = torch.where(touched[:, None], torch.randn(512, 6), o + 0.05 * torch.randn(512, 6))
+    blocks = [Batch(*rows) for rows in zip(*(x.split(256) for x in (o, torch.randn(512, 2), o_next)), strict=True)]
+    with torch.no_grad():
+        unseen = model._distances(blocks)
+        seen = torch.where(touched, unseen, unseen * 1e-4)
+        model.split.update(seen, unseen.new_full((512,), 1e-5))
+        assert model.split(unseen).double().mean() > 0.75
+    return model, blocks
+
+
+def test_unseen_triples_are_told_apart_among_themselves() -> None:
+    model, blocks = overfitted()
+    with torch.no_grad():
+        judged, before = model.held_out(blocks), float(model.split.threshold)
+        plain = super(Interaction, model).held_out(blocks)
+        assert float(model.split.threshold) == before
+        model.recall(blocks)
+        assert model.split(model._distances(blocks)).double().mean() == pytest.approx(0.5, abs=0.03)
+        assert super(Interaction, model).held_out(blocks) == pytest.approx(judged)
+    assert judged != pytest.approx(plain, rel=1e-3)
+
+
+def test_nothing_unseen_changes_nothing() -> None:
+    model, _ = overfitted()
+    before = float(model.split.threshold)
+    model.recall([])
+    assert float(model.split.threshold) == before
+
+
 def asked(term: Tensor, parts: dict[str, nn.Parameter]) -> dict[str, bool]:
     """Which of some parameters a term would move."""
     gradients = torch.autograd.grad(

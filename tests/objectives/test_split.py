@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from palpate.objectives.split import SMALLEST, Split, otsu
+from palpate.objectives.split import SEPARABLE, SMALLEST, Split, otsu
 
 quick = settings(deadline=None, max_examples=60, derandomize=True, database=None)
 CONTACT_SHARES = [0.03, 0.1, 0.5, 0.9]
@@ -439,12 +439,44 @@ def test_recall_takes_the_threshold_from_what_was_not_trained_on() -> None:
     assert same_state(state(split), before)
 
 
-@pytest.mark.parametrize("distances", [two_classes(-3.0, -3.0), two_classes(-3.0, 0.0, count=100)], ids=["one", "few"])
-def test_recall_of_one_class_or_of_few_triples_changes_nothing(distances: Tensor) -> None:
+def outliers(count: int) -> Tensor:
+    """One class that lies mostly under the floor, with a few far away."""
+    return torch.cat((torch.full((count - 5,), -9.0), torch.tensor([-1.0, -0.9, -0.5, -0.2, 0.0]))).exp()
+
+
+@pytest.mark.parametrize(
+    "distances",
+    [two_classes(-3.0, -3.0), two_classes(-3.0, 0.0, count=100), outliers(256), outliers(1000)],
+    ids=["one class", "few", "outliers", "outliers of many"],
+)
+def test_recall_of_one_class_or_of_few_triples_keeps_the_threshold(distances: Tensor) -> None:
     split = overfitted()
     before = state(split)
     split.recall(distances)
+    assert torch.equal(split.threshold, before["threshold"])
+    assert torch.equal(split.distances.nan_to_num(-1), before["distances"].nan_to_num(-1))
+
+
+def test_recall_cannot_make_two_classes_of_one() -> None:
+    split = Split(on="log", window=4096, floor=0.001)
+    split.update((torch.randn(4096, generator=generator()) - 4).exp(), torch.full((4096,), math.exp(-9.0)))
+    before = state(split)
+    split.recall(two_classes(-3.0, 0.0))
     assert same_state(state(split), before)
+
+
+def test_unseen_triples_that_do_not_separate_are_said_to() -> None:
+    split = overfitted()
+    split.recall((torch.randn(1000, generator=generator()) - 2).exp())
+    assert split.separation() < SEPARABLE
+
+
+def test_recall_with_a_shorter_memory_takes_some_of_all() -> None:
+    split = Split(on="log", window=256, floor=0.001)
+    split.update(two_classes(-8.0, 0.0)[::4], torch.full((256,), math.exp(-9.0)))
+    split.recall(two_classes(-3.0, 0.0, seed=1))  # the untouched ones first
+    assert split.share.item() == 0.5
+    assert (split.distances.log() > -1.5).double().mean() == 0.5
 
 
 def test_the_papers_threshold_of_one_batch_stays() -> None:
@@ -458,6 +490,7 @@ def test_the_papers_threshold_of_one_batch_stays() -> None:
 def test_recalling_is_for_a_while() -> None:
     split, unseen = overfitted(), two_classes(-3.0, 0.0, seed=1)
     before = state(split)
-    with split.recalling(unseen):
+    with pytest.raises(RuntimeError), split.recalling(unseen):  # whatever happens
         assert split(unseen).float().mean() == 0.5
+        raise RuntimeError
     assert same_state(state(split), before)

@@ -175,7 +175,9 @@ def _differences(
     wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
     """Names of settings that differ; one that did not exist then is what it was at that time."""
-    found = {name: ONCE[prefix + name] for name in wanted if prefix + name in ONCE} | dict(found)
+    groups = {name.rpartition(" ")[0] for name in ONCE}
+    once = {name: ONCE.get(prefix + name, {}) for name in wanted if prefix + name in ONCE.keys() | groups}
+    found = once | dict(found)
     for name in wanted.keys() & found.keys():
         if isinstance(wanted[name], Mapping) and isinstance(found[name], Mapping):
             if not wanted[name] or not found[name] or prefix + name in ("fit", "options"):

@@ -189,8 +189,8 @@ class Interaction(Model):
             ratio = torch.where(early, self.log_ratio.detach(), self.log_ratio)
             waves = None if self.outline is None else torch.where(early, self.outline.detach(), self.outline)
             remained = stay(z_ext, z_ext_next)
-            if objective.stay_reach > 0 and self.training:
-                remained = unshrinkable(remained, spread_nearby(z_ext, z_ext_next, objective.stay_reach))
+            if objective.stay_reach > 0 and self.training and len(z_ext) > 1:
+                remained = unshrinkable(z_ext, z_ext_next, spread_nearby(z_ext, z_ext_next, objective.stay_reach))
             if shape is not None and shape_next is not None:
                 # Turning counts by how far it moves the tips: a doubled angle moves twice as far as the angle.
                 tip = self._radius() * torch.exp(ratio / 2) / 2
@@ -282,7 +282,7 @@ class Interaction(Model):
 
     def recall(self, blocks: Sequence[Batch]) -> None:
         """Let triples that were not trained on say from which distance on triples were touched."""
-        if self.phi_cont is not None:
+        if blocks and self.phi_cont is not None:
             self.split.recall(self._distances(blocks))
 
     def _distances(self, blocks: Sequence[Batch]) -> Tensor:

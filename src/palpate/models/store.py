@@ -17,6 +17,7 @@ from palpate.models.vae import VAE
 
 FORMAT_VERSION = 1
 RETIRED = ("attraction_floor", "attraction_floor_from")  # of training in 0.1.0; they say nothing to a trained model
+ONCE = {"stay_reach": 0.0}  # what fields of ObjectiveConfig were before there were any
 MODELS: dict[str, type[Model]] = {
     "interaction": Interaction,
     "vae": VAE,
@@ -66,7 +67,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         described = facts.pop("model")
         described["observation_shape"] = tuple(described["observation_shape"])
         objective = {name: value for name, value in described["objective"].items() if name not in RETIRED}
-        described["objective"] = ObjectiveConfig(**objective)
+        described["objective"] = ObjectiveConfig(**ONCE | objective)
         described["baseline"] = BaselineConfig(**described.get("baseline", {}))
         config = ModelConfig(**described)
         _demand_sizes(config, facts.get("origin"))

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
-LEAST_SPREAD = 1e-6  # of objects, squared: as long as all are in one place, there is nothing to measure by
+LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # of the neighbourhood by whose spread L_- is measured, squared; a share of it
 
 
 def stay(z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
@@ -30,26 +30,26 @@ def levelled(remained: Tensor, scale: Tensor | float) -> Tensor:
 
 
 def spread_nearby(z_ext: Tensor, z_ext_next: Tensor, reach: float) -> Tensor:
-    """Mean squared distance of the other objects of a batch from each one, `[b]`, the near ones counting most.
+    """Mean squared distance, along each axis, of the other objects of a batch of two or more: `[b, n]`.
 
-    They count by exp(-d^2 / 2 s^2), where s is `reach` standard deviations of all; two triples at least.
+    Near ones count most, by exp(-d^2 / 2 s^2), where s is `reach` standard deviations of all. A little of s^2 is added:
+    where objects come in a few places only, the others there are no measure.
     """
     everything = torch.cat((z_ext, z_ext_next))  # [2b, n]
-    apart = ((z_ext + z_ext_next)[:, None] / 2 - everything).square().sum(-1)  # [b, 2b]
+    apart = ((z_ext + z_ext_next)[:, None] / 2 - everything).square()  # [b, 2b, n]
     own = torch.eye(len(z_ext), dtype=torch.bool, device=z_ext.device).repeat(1, 2)
-    scale = 2 * reach**2 * everything.detach().var(0).mean().clamp(min=LEAST_SPREAD)
-    weights = torch.softmax((-apart.detach() / scale).masked_fill(own, -torch.inf), 1)
-    return (weights * apart).sum(1)
+    width = (reach**2 * everything.detach().var(0).mean()).clamp(min=LEAST_WIDTH)
+    weights = torch.softmax((apart.detach().sum(-1) / (-2 * width)).masked_fill(own, -torch.inf), 1)
+    return (weights[..., None] * apart).sum(1) + ADDED_WIDTH * width
 
 
-def unshrinkable(remained: Tensor, spread: Tensor) -> Tensor:
-    """A squared distance measured by the `spread` around it: the same number, which drawing objects together keeps.
+def unshrinkable(z_ext: Tensor, z_ext_next: Tensor, spread: Tensor) -> Tensor:
+    """L_- measured by the `spread` [b, n] around: the same number, whose gradient does not draw objects together.
 
     A departure from the paper: z_ext and z_ext' of one place differ a little, and L_- would make that difference
-    smaller by making the whole frame smaller there, more so where the difference is larger. So it bends the frame.
+    smaller by making the frame smaller there, more so where the difference is larger. So it bends the frame.
     """
-    spread = spread + LEAST_SPREAD
-    return remained * spread.detach() / spread
+    return ((z_ext - z_ext_next).square() * spread.detach() / spread).sum(-1)
 
 
 def touch(z_ext: Tensor, path: Segment) -> Tensor:

@@ -1,6 +1,6 @@
 """Which triples were touched: splitting the distances d_W(w, w') in two (paper, Sec. 4.2; Otsu 1979).
 
-Everything stays on the device and has fixed shapes, so that a step can be captured in a CUDA graph.
+What a step needs stays on the device and has fixed shapes, so that it can be captured in a CUDA graph.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from palpate.objectives.contrastive import squared_distance
 
 SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two classes that can be told apart
-FEWEST = 256  # distances on which classes can be judged
+FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances on which classes can be judged, and of the rarer one when recalled
 PLACES = 32  # between two classes, where the threshold may lie
 SMALLEST_SHARE = 0.005  # fewer than this are outliers, not a class
 
@@ -108,29 +108,36 @@ class Split(nn.Module):
 
     @torch.no_grad()
     def recall(self, distances: Tensor) -> None:
-        """Remember these distances [N] alone, of triples that were not trained on, if they show two classes.
+        """Remember these distances [N] alone, of triples that were not trained on, if they show two classes as well.
 
         A network brings the untouched pairs that it has seen closer together than others: a threshold close above those
-        would take some of the others for contacts.
+        would take some of the others for contacts. Where the others do not separate, that is remembered of them.
         """
-        if not self.window or len(distances) < FEWEST:
+        count, kept = len(distances), len(self.distances)
+        if not self.window or min(count, kept) < FEWEST or self.separation() < SEPARABLE:
             return
         before = {name: value.clone() for name, value in self.named_buffers()}
-        kept = distances[: len(self.distances)]
-        self.distances.fill_(torch.nan)[: len(kept)] = kept
-        self._judge(self.scaled(kept), torch.ones_like(kept, dtype=torch.bool))
-        if self.separation() < SEPARABLE:
+        spaced = torch.arange(min(count, kept), device=distances.device) * count // min(count, kept)
+        self.distances.fill_(torch.nan)[: len(spaced)] = distances[spaced]
+        self._judge(self.scaled(distances), torch.ones_like(distances, dtype=torch.bool))
+        rarer = min(float(self.share), 1 - float(self.share)) * count
+        valley = torch.minimum(self.valley, before["valley"])
+        if rarer < FEWEST_OF_A_CLASS or valley < SEPARABLE:
             for name, value in self.named_buffers():
                 value.copy_(before[name])
+        if rarer >= FEWEST_OF_A_CLASS:
+            self.valley.copy_(valley)
 
     @contextmanager
     def recalling(self, distances: Tensor) -> Iterator[None]:
         """As if it remembered these distances [N] alone; see `recall`."""
         before = {name: value.clone() for name, value in self.named_buffers()}
         self.recall(distances)
-        yield
-        for name, value in self.named_buffers():
-            value.copy_(before[name])
+        try:
+            yield
+        finally:
+            for name, value in self.named_buffers():
+                value.copy_(before[name])
 
     def scaled(self, distances: Tensor) -> Tensor:
         """Distances on the axis the split is made on."""
