@@ -374,7 +374,7 @@ def test_the_noise_itself_is_still_pulled_together() -> None:
 
 @pytest.mark.parametrize("places", [1, 4])
 def test_few_places_are_no_measure(places: int) -> None:
-    """Objects that rest long, in a few places: what z_ext says of the agent in their stead is still pulled out of it."""
+    """Objects that rest long, in a few places: what z_ext says of the agent is still pulled out of it."""
     place, agents = 3 * randn(places, 2)[torch.arange(128) % places], randn(2, 128, 2, seed=3)
 
     def leaking(loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

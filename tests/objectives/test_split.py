@@ -490,7 +490,9 @@ def test_the_papers_threshold_of_one_batch_stays() -> None:
 def test_recalling_is_for_a_while() -> None:
     split, unseen = overfitted(), two_classes(-3.0, 0.0, seed=1)
     before = state(split)
-    with pytest.raises(RuntimeError), split.recalling(unseen):  # whatever happens
+    with split.recalling(unseen):
         assert split(unseen).float().mean() == 0.5
-        raise RuntimeError
+    assert same_state(state(split), before)
+    with pytest.raises(IndexError), split.recalling(unseen):  # whatever happens
+        unseen[len(unseen)]
     assert same_state(state(split), before)
