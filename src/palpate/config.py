@@ -219,6 +219,8 @@ class ModelConfig:
         return (channels, *(side // self.shrink for side in sides))
 
 
+# What fields of ObjectiveConfig were before there were any such fields, where the default is something else.
+OBJECTIVE_ONCE: dict[str, Any] = {"stay_reach": 0.0}
 LEARNING_RATES = {"muon": 8e-3, "adamw": 2e-3}
 
 

@@ -372,20 +372,16 @@ def test_the_noise_itself_is_still_pulled_together() -> None:
     assert torch.cosine_similarity(gradient.flatten(), plain.flatten(), 0) > 0.95
 
 
-@pytest.mark.parametrize("places", [1, 4])
-def test_few_places_are_no_measure(places: int) -> None:
+def test_few_places_are_no_measure() -> None:
     """Objects that rest long, in a few places: what z_ext says of the agent is still pulled out of it."""
-    place, agents = 3 * randn(places, 2)[torch.arange(128) % places], randn(2, 128, 2, seed=3)
+    place, agents = 3 * randn(4, 2)[torch.arange(128) % 4], randn(2, 128, 2, seed=3)
 
     def leaking(loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         share = torch.tensor(0.02, dtype=torch.float64, requires_grad=True)
         (gradient,) = torch.autograd.grad(loss(place + share * agents[0], place + share * agents[1]).sum(), share)
         return gradient
 
-    if places == 1:  # all of it is noise, and L_- alone cannot know that it is
-        assert leaking(measured) >= 0
-    else:
-        assert leaking(measured) > 0.8 * leaking(stay)
+    assert leaking(measured) > 0.8 * leaking(stay) > 0
 
 
 def test_measuring_by_the_spread_survives_a_collapse() -> None:

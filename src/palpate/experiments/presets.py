@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from palpate.choices import choose
-from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
+from palpate.config import OBJECTIVE_ONCE, Encoder, ObjectiveConfig, TrainingConfig
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
 EXPERIMENTS: tuple[Experiment, ...] = ("sprites", "soccer", "ablation", "shares")
@@ -64,8 +64,8 @@ LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with 
 # Fields of TrainingConfig that say where and how fast, not what.
 NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
 
-# What settings were before there were any such settings, where today's runs have something else.
-ONCE: dict[str, Any] = {"objective stay_reach": 0.0}
+# What settings of a case were before there were any such settings.
+ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_ONCE.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palpate.checkpoint import read_state, write_state
-from palpate.config import BaselineConfig, ModelConfig, ObjectiveConfig
+from palpate.config import OBJECTIVE_ONCE, BaselineConfig, ModelConfig, ObjectiveConfig
 from palpate.models.inputs import Model
 from palpate.models.interaction import Interaction
 from palpate.models.supervised import Supervised
@@ -17,7 +17,6 @@ from palpate.models.vae import VAE
 
 FORMAT_VERSION = 1
 RETIRED = ("attraction_floor", "attraction_floor_from")  # of training in 0.1.0; they say nothing to a trained model
-ONCE = {"stay_reach": 0.0}  # what fields of ObjectiveConfig were before there were any
 MODELS: dict[str, type[Model]] = {
     "interaction": Interaction,
     "vae": VAE,
@@ -67,7 +66,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         described = facts.pop("model")
         described["observation_shape"] = tuple(described["observation_shape"])
         objective = {name: value for name, value in described["objective"].items() if name not in RETIRED}
-        described["objective"] = ObjectiveConfig(**ONCE | objective)
+        described["objective"] = ObjectiveConfig(**OBJECTIVE_ONCE | objective)
         described["baseline"] = BaselineConfig(**described.get("baseline", {}))
         config = ModelConfig(**described)
         _demand_sizes(config, facts.get("origin"))

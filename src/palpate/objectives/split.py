@@ -116,28 +116,33 @@ class Split(nn.Module):
         count, kept = len(distances), len(self.distances)
         if not self.window or min(count, kept) < FEWEST or self.separation() < SEPARABLE:
             return
-        before = {name: value.clone() for name, value in self.named_buffers()}
+        before = self._state()
         spaced = torch.arange(min(count, kept), device=distances.device) * count // min(count, kept)
         self.distances.fill_(torch.nan)[: len(spaced)] = distances[spaced]
         self._judge(self.scaled(distances), torch.ones_like(distances, dtype=torch.bool))
         rarer = min(float(self.share), 1 - float(self.share)) * count
         valley = torch.minimum(self.valley, before["valley"])
         if rarer < FEWEST_OF_A_CLASS or valley < SEPARABLE:
-            for name, value in self.named_buffers():
-                value.copy_(before[name])
+            self._restore(before)
         if rarer >= FEWEST_OF_A_CLASS:
             self.valley.copy_(valley)
 
     @contextmanager
     def recalling(self, distances: Tensor) -> Iterator[None]:
         """As if it remembered these distances [N] alone; see `recall`."""
-        before = {name: value.clone() for name, value in self.named_buffers()}
+        before = self._state()
         self.recall(distances)
         try:
             yield
         finally:
-            for name, value in self.named_buffers():
-                value.copy_(before[name])
+            self._restore(before)
+
+    def _state(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.named_buffers()}
+
+    def _restore(self, state: dict[str, Tensor]) -> None:
+        for name, value in self.named_buffers():
+            value.copy_(state[name])
 
     def scaled(self, distances: Tensor) -> Tensor:
         """Distances on the axis the split is made on."""
