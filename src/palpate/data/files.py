@@ -4,7 +4,6 @@ A column is a dataset with one row per triple: `observation`, `action`, `next_ob
 and `truth/NAME` for the true states, which nothing but `data.labelled` reads.
 """
 
-import importlib.metadata
 import io
 import math
 import os
@@ -18,6 +17,7 @@ import h5py
 import numpy as np
 from torch import Tensor
 
+from palpate import __version__
 from palpate.data.disk import Disk
 from palpate.interrupts import interrupts_wait
 
@@ -67,9 +67,8 @@ class Table:
 
     def finish(self, attributes: Mapping[str, Any]) -> None:
         self._file.attrs.update(attributes)
-        version = importlib.metadata.version("palpate")
         self._file.attrs.update(
-            format=FORMAT, format_version=FORMAT_VERSION, palpate_version=version, layout="channel-first"
+            format=FORMAT, format_version=FORMAT_VERSION, palpate_version=__version__, layout="channel-first"
         )
 
     def close(self) -> None:

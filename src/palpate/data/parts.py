@@ -4,7 +4,6 @@ Each part is an ordinary file of triples, named by its rows, that appears whole 
 full disk, Ctrl-C, a killed process, what was collected is there and readable, and the collection can go on.
 """
 
-import importlib.metadata
 import json
 import os
 import re
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
+from palpate import __version__
 from palpate.data.blocks import BLOCK_ROWS, Packed, Span, counted, dropped, spans
 from palpate.data.disk import write_whole
 from palpate.data.files import Writer, attributes_of, open_hdf5
@@ -111,8 +111,7 @@ class Parts:
 
     def _settings(self) -> dict[str, Any]:
         """What the rows depend on."""
-        version = importlib.metadata.version("palpate")
-        return {**self._attributes, "block_rows": BLOCK_ROWS, "palpate_version": version}
+        return {**self._attributes, "block_rows": BLOCK_ROWS, "palpate_version": __version__}
 
     def _read_note(self) -> dict[str, Any] | None:
         if not self.folder.exists() or all(path.match(LEFTOVER) for path in self.folder.iterdir()):
