@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
@@ -147,12 +148,20 @@ def distance_histogram(
 
 
 def error_map(encoding: Encoding, truth: Truth, bins: int = 12) -> Figure:
-    """Where the object is estimated badly: mean error over its true position, and the bias there as arrows.
+    """Where the object is estimated badly: mean error over its true position, and the bias there as arrows."""
+    figure = blank(5.0, 4.2)
+    axes = panel(figure, 1, 1, title="Object error over the plane", xlabel="x", ylabel="y")
+    mesh = errors(axes, _plane(encoding.object), _plane(truth.object), bins)
+    figure.colorbar(mesh, ax=axes, label="mean error, in the action's unit").ax.tick_params(labelsize=9)
+    return figure
 
-    Cells without an object stay empty.
+
+def errors(axes: Axes, estimate: Array, at: Array, bins: int = 12) -> QuadMesh:
+    """Mean distance of `estimate` [N, 2] over the true places `at` [N, 2] as colours, and the mean offset as arrows.
+
+    Cells without a place stay empty.
     """
-    at = _plane(truth.object)  # [N, 2]
-    residual = _plane(encoding.object) - at
+    residual = estimate - at
     edges = [np.linspace(low, high, bins + 1) for low, high in zip(at.min(0), at.max(0), strict=True)]
     count, *sums = (
         np.histogram2d(at[:, 0], at[:, 1], bins=edges, weights=weights)[0].T
@@ -160,20 +169,18 @@ def error_map(encoding: Encoding, truth: Truth, bins: int = 12) -> Figure:
     )
     count[count == 0] = np.nan
     error, right, up = (total / count for total in sums)
-
-    figure = blank(5.0, 4.2)
-    axes = panel(figure, 1, 1, title="Object error over the plane", xlabel="x", ylabel="y")
     axes.grid(False)
     axes.set_aspect("equal")
     mesh = axes.pcolormesh(*edges, error, cmap="YlOrBr", vmin=0.0)
-    figure.colorbar(mesh, ax=axes, label="mean error, in the action's unit").ax.tick_params(labelsize=9)
     longest = float(np.nanmax(np.hypot(right, up)))
     if longest > 0:
         x, y = np.meshgrid(*((edge[1:] + edge[:-1]) / 2 for edge in edges))
         style: dict[str, Any] = {"pivot": "mid", "width": 0.006, "edgecolor": "white", "linewidth": 0.4}
-        arrows = axes.quiver(x, y, right, up, scale=bins * longest, **style)  # the longest is one cell long
-        axes.quiverkey(arrows, 0.94, -0.125, longest, f"bias {longest:.2g}", labelpos="W", fontproperties={"size": 9})
-    return figure
+        axes.quiver(x, y, right, up, scale=bins * longest, **style)  # the longest is one cell long
+        axes.set_title(
+            f"{axes.get_title()}\nlongest arrow: a bias of {longest:.2g}", fontsize=axes.title.get_fontsize()
+        )
+    return mesh
 
 
 def blank(width: float, height: float) -> Figure:

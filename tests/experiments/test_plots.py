@@ -6,7 +6,7 @@ from made_up import arrays, row
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-from palpate.experiments.plots import COLOURS, band, curves, dots, gallery, histograms, triples, views
+from palpate.experiments.plots import COLOURS, band, curves, dots, error_maps, gallery, histograms, triples, views
 from palpate.experiments.presets import METHODS
 
 ROWS = [
@@ -114,6 +114,19 @@ def test_histograms_have_their_threshold() -> None:
     assert line.get_xdata()[0] == pytest.approx(0.02)
     on_d = arrays() | {"threshold": np.array(0.3), "on": np.array("d")}
     assert histograms({"vanilla": on_d}).axes[0].lines[0].get_xdata()[0] == 0.3
+
+
+def test_error_maps_share_their_colours() -> None:
+    """The far object of one world is off by 0.5, all others by 0.1: a cell of the one is five times as dark."""
+    at = np.array([[0.0, 0.0], [1.0, 1.0]])
+    near = {"all_object": at + np.array([0.1, 0.0]), "all_true_object": at}
+    far = {"all_object": at + np.array([[0.1, 0.0], [0.0, 0.5]]), "all_true_object": at}
+    left, right, bar = error_maps({"third": near, "first": far}).axes
+    found = [np.ma.filled(axes.collections[0].get_array(), np.nan).ravel() for axes in (left, right)]
+    assert [x[[0, -1]].tolist() for x in found] == [pytest.approx([0.1, 0.1]), pytest.approx([0.1, 0.5])]
+    assert [axes.collections[0].get_clim() for axes in (left, right)] == [(0.0, pytest.approx(0.5))] * 2
+    assert bar.get_ylabel() == "mean error of the object"
+    assert right.get_title().endswith("a bias of 0.5")
 
 
 def test_dots_show_every_run() -> None:

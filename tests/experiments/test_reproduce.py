@@ -289,7 +289,7 @@ class TestRuns:
         assert "| third | ours |" in text
         assert "seen in third and in first person" in text
         third, first = (np.load(place.out / "soccer" / f"{view}-ours-0.npz") for view in ("third", "first"))
-        assert third["all_agent"].shape == (24, 2)
+        assert third["all_agent"].shape == third["all_true_object"].shape == (24, 2)
         assert (third["true_agent"] == first["true_agent"]).all()  # the same scenes
         # From above, the agent's shirt is where the truth says, in the rectangle that the picture shows.
         left, right, bottom, top = third["extent"]
@@ -397,7 +397,9 @@ def test_tables_and_figures_from_the_folder_alone(tmp_path: Path) -> None:
     np.savez(tmp_path / "sprites" / "vanilla-ours-0.npz", **arrays())
     again, written = tables_and_figures(tmp_path)
     assert again == tables
-    assert [path.name for path in written[2:]] == ["curves.png", "triples.png", "gallery.png", "distances.png"]
+    assert [path.name for path in written[2:]] == [
+        f"{name}.png" for name in ("curves", "triples", "gallery", "distances", "errors")
+    ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written[2:])
 
     soccer = [row(view, "ours", 0, 1e-3, experiment="soccer") for view in ("third", "first")]

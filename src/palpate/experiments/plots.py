@@ -24,6 +24,7 @@ from palpate.figures import (
     YELLOW,
     blank,
     ellipse_line,
+    errors,
     mark,
     panel,
 )
@@ -77,6 +78,9 @@ def draw(experiment: str, folder: Path) -> list[Path]:
         distances = {world: found for world in worlds if (found := _first(folder, rows, world, "distances", "ours"))}
         if distances:
             figures["distances"] = histograms(distances)
+        places = {world: found for world in worlds if (found := _first(folder, rows, world, "all_true_object", "ours"))}
+        if places:
+            figures["errors"] = error_maps(places)
     else:
         figures["l_test"] = dots(rows)
     (folder / "figures").mkdir(exist_ok=True)
@@ -254,6 +258,22 @@ def histograms(worlds: Mapping[str, Samples]) -> Figure:
             axes.set_ylabel("triples")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def error_maps(worlds: Mapping[str, Samples]) -> Figure:
+    """The object's mean error over its true place, ours, a panel for each world in the same colours; arrows: bias."""
+    figure = blank(3.6 * len(worlds) + 0.8, 3.8)
+    panels = [panel(figure, place, len(worlds), title=TITLES[world]) for place, world in enumerate(worlds, 1)]
+    meshes = [
+        errors(axes, found["all_object"], found["all_true_object"])
+        for axes, found in zip(panels, worlds.values(), strict=True)
+    ]
+    largest = max(mesh.norm.vmax or 0.0 for mesh in meshes)
+    for mesh in meshes:
+        mesh.set_clim(0.0, largest)
+    bar = figure.colorbar(meshes[-1], ax=panels, shrink=0.8, label="mean error of the object")
+    bar.ax.tick_params(labelsize=9)
     return figure
 
 

@@ -22,11 +22,11 @@ UNIT_SQUARE = (0.0, 1.0, 0.0, 1.0)  # what a picture of Sprites shows: left, rig
 def samples(
     case: Case, model: Representation, test: Labelled, reference: Labelled, *, everything: bool
 ) -> dict[str, np.ndarray]:
-    """What to keep of a run, by name; with `everything` the positions of all test scenes, after alignment, too."""
+    """What to keep of a run, by name; with `everything` also where in all test scenes things are, after alignment."""
     arrays: dict[str, Any] = {}
     if everything and model.model.places_object and model.model.tells_apart:
         encoding = _aligned(model, reference).encode(test.transitions.rows(slice(None)).o)
-        arrays |= {"all_agent": encoding.agent, "all_object": encoding.object}
+        arrays |= {"all_agent": encoding.agent, "all_object": encoding.object, "all_true_object": test.truth.object}
     if case.seed == 0:
         arrays |= _distances(model, test)
         if case.source != "vectors":
