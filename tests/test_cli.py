@@ -82,7 +82,11 @@ class TestVerbs:
         assert out.startswith("forbids: too-few: there are few triples (triples 100, ")
         good = tmp_path / "good.h5"
         balls(1200, seed=0).transitions.save(good)
-        assert run("check", good, "--no-probe") == (0, "nothing forbids training (arrays alone, no training run)\n", "")
+        code, out, err = run("check", good, "--no-probe")
+        assert (code, err) == (0, "")
+        measured, verdict = out.splitlines()
+        assert measured.startswith("measured: triples 1.2e+03, action rms ")
+        assert verdict == "nothing forbids training (arrays alone, no training run)"
         refused(run("check", tmp_path / "none.h5"), "there is no file")
 
     @pytest.mark.slow

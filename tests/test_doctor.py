@@ -92,7 +92,7 @@ class TestFaults:
     def test_actions_of_another_row(self, rows: int, when: str) -> None:
         made = walk()
         checkup = palpate.check(log(made, (made.agent_next - made.agent).roll(rows, 0)))
-        assert {finding.name for finding in checkup.findings} == {"shifted-actions", "not-displacements"}
+        assert {finding.name for finding in checkup.findings} == {"shifted-actions"}
         assert f"a row too {when}" in str(checkup)
 
     def test_commands_that_are_not_reached(self) -> None:

@@ -192,11 +192,12 @@ def test_scores_read_well_and_fit_into_json() -> None:
     flat = json.loads(json.dumps(scores.as_dict(), allow_nan=False))
     assert flat["l_test"] == scores.l_test
     assert flat["constant l_test"] == scores.constant["l_test"]
-    header, first, *_, note = lines = str(scores).splitlines()
+    header, first, *_, units, note = lines = str(scores).splitlines()
     assert header.split() == ["200", "observations", "score", "constant"]
     assert first.split() == ["L_test", "0.25", f"{scores.constant['l_test']:.4g}"]
     assert note == "the other 200, every second row, fitted the translation that agent and object share"
-    assert len({len(line) for line in lines[:-1]}) == 1
+    assert units == "lengths are in the action's unit, L_test in its square"
+    assert len({len(line) for line in lines[:-2]}) == 1
     by_others = measure(answer(truth), truth, reference=(answer(truth), truth))
     assert "every second row" not in str(by_others)
 

@@ -85,7 +85,8 @@ def _look(triples: Transitions, survey: Survey, progress: bool) -> Checkup:
         shift, residual = _shifted(triples, survey, seen["residual"])
         if shift:
             seen[f"residual_shifted_by_{shift}"] = residual
-            findings = [_delayed(shift, residual, seen["residual"]), *findings]
+            others = [finding for finding in findings if finding.name != "not-displacements"]
+            findings = [_delayed(shift, residual, seen["residual"]), *others]
     return Checkup(findings=findings, measured=seen, probed=True)
 
 

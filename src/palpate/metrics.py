@@ -76,7 +76,7 @@ class Scores:
 
     def notes(self) -> list[str]:
         """What a reader of the table must know."""
-        notes = []
+        notes = ["lengths are in the action's unit, L_test in its square"]
         if self.l_test > self.constant["l_test"]:
             notes.append(
                 "worse than an answer that ignores the observation: the true states' frame may be turned, mirrored or "

@@ -83,7 +83,7 @@ def _scores(scores: Scores) -> str:
         f"<tr><th>{escape(name)}</th><td>{value}</td><td>{constant}</td></tr>"
         for name, value, constant in scores.table()
     )
-    caption = "; ".join([f"{scores.count:,} observations", "errors in the action's unit", *scores.notes()]) + "."
+    caption = "; ".join([f"{scores.count:,} observations", *scores.notes()]) + "."
     return f"""<h2>Scores</h2>
 <table class="scores">
 <caption>{escape(caption)}</caption>

@@ -159,9 +159,10 @@ class Representation:
             o = o.movedim(-1, 1)
         if tuple(o.shape[1:]) != shape or not len(o):
             given = tuple(np.shape(observation))
+            either = ", channels first or last" if len(shape) == 3 else ""
             single = len(given) == len(shape) and sorted(given) == sorted(shape)
             raise ValueError(
-                f"observation has shape {given}; this model reads batches of {shape}, channels first or last"
+                f"observation has shape {given}; this model reads batches of {shape}{either}"
                 + (": for a single one, give observation[None]" if single else "")
             )
         return o.float() if wanted == "float32" else o

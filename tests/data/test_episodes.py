@@ -47,6 +47,17 @@ def test_the_last_episode_may_go_on() -> None:
     np.testing.assert_array_equal(episodes(episode_end=ENDS[:-1]).rows(slice(None)).o, SEEN[FIRST])
 
 
+def test_a_first_episode_of_one_observation() -> None:
+    """The last row is named as well, so these are no beginnings."""
+    np.testing.assert_array_equal(episodes(episode_end=[0, 4, 12]).episode, [1] * 3 + [2] * 7)
+
+
+def test_truth_of_every_observation_is_too_much() -> None:
+    place = np.zeros((len(SEEN), 2))
+    with pytest.raises(ValueError, match="those of o: leave out the last row of each episode"):
+        Labelled(episodes(), Truth(place, place))
+
+
 def test_none_has_ended() -> None:
     np.testing.assert_array_equal(episodes(episode_end=[]).rows(slice(None)).o, SEEN[:-1])
 
@@ -65,6 +76,7 @@ def test_observations_are_shared_not_copied() -> None:
         ({"episode_end": [-1, 3]}, "episode_end names row -1; there are observations 0 to 12"),
         ({"episode_end": np.zeros(4, bool)}, "episode_end is a mask of shape .4,. for 13 observations"),
         ({"episode_end": [[1, 2]]}, "episode_end is int64 of shape"),
+        ({"episode_end": [0, 4, 9]}, "look like the rows where episodes begin; .* rows.1:. - 1. .* name row 12 too"),
         ({"episode_end": np.ones(13, bool)}, "13 episodes end after one observation each"),
         ({"observation": SEEN[:1], "action": A[:1]}, "two observations or more"),
     ],

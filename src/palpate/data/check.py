@@ -61,7 +61,8 @@ class Checkup:
         lines = [f"{finding.severity}: {finding.name}: {finding}" for finding in self.findings]
         looked = "arrays and a short training run" if self.probed else "arrays alone, no training run"
         verdict = "nothing forbids training" if self.good else "these data should not be trained on as they are"
-        return "\n".join([*lines, f"{verdict} ({looked})"])
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in self.measured.items())
+        return "\n".join([*lines, f"measured: {numbers}", f"{verdict} ({looked})"])
 
 
 def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:

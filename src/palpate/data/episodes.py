@@ -50,6 +50,12 @@ def last_rows(episode_end: Any, count: int) -> np.ndarray:
     outside = (ends < 0) | (ends >= count)
     if outside.any():
         raise ValueError(f"episode_end names row {ends[outside][0]}; there are observations 0 to {count - 1}")
+    if len(ends) > 1 and ends.min() == 0 and ends.max() < count - 1:
+        raise ValueError(
+            f"episode_end names row 0 and not row {count - 1}, the last: these look like the rows where episodes begin; "
+            "give those where they end, which for rows of beginnings are rows[1:] - 1. Should the first episode be one "
+            f"observation long, name row {count - 1} too"
+        )
     # What follows the last end is an episode that is still going on.
     return np.unique(np.append(ends, count - 1)).astype(np.int64)
 

@@ -59,7 +59,9 @@ class Labelled:
             per_row = () if name in ("angle", "angle_next", "contact") else (transitions.n,)
             shape = (len(transitions), *per_row)
             if x.shape != shape:
-                raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}")
+                longer = transitions.episode is not None and len(x) > len(transitions)
+                hint = ", those of o: leave out the last row of each episode" if longer else ""
+                raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}{hint}")
             bad = ~x.isfinite().view(len(x), -1).all(1)
             if bad.any():
                 row = int(bad.int().argmax())
