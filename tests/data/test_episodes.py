@@ -76,7 +76,7 @@ def test_observations_are_shared_not_copied() -> None:
         ({"episode_end": [-1, 3]}, "episode_end names row -1; there are observations 0 to 12"),
         ({"episode_end": np.zeros(4, bool)}, "episode_end is a mask of shape .4,. for 13 observations"),
         ({"episode_end": [[1, 2]]}, "episode_end is int64 of shape"),
-        ({"episode_end": [0, 4, 9]}, "look like the rows where episodes begin; .* rows.1:. - 1. .* name row 12 too"),
+        ({"episode_end": [0, 4, 9]}, "look like rows where episodes begin; .* rows.1:. - 1. .* name row 12 too"),
         ({"episode_end": np.ones(13, bool)}, "13 episodes end after one observation each"),
         ({"observation": SEEN[:1], "action": A[:1]}, "two observations or more"),
     ],

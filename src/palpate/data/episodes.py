@@ -52,7 +52,7 @@ def last_rows(episode_end: Any, count: int) -> np.ndarray:
         raise ValueError(f"episode_end names row {ends[outside][0]}; there are observations 0 to {count - 1}")
     if len(ends) > 1 and ends.min() == 0 and ends.max() < count - 1:
         raise ValueError(
-            f"episode_end names row 0 and not row {count - 1}, the last: these look like the rows where episodes begin; "
+            f"episode_end names row 0 and not row {count - 1}, the last: these look like rows where episodes begin; "
             "give those where they end, which for rows of beginnings are rows[1:] - 1. Should the first episode be one "
             f"observation long, name row {count - 1} too"
         )
