@@ -269,7 +269,7 @@ def error_maps(worlds: Mapping[str, Samples]) -> Figure:
         errors(axes, found["all_object"], found["all_true_object"])
         for axes, found in zip(panels, worlds.values(), strict=True)
     ]
-    largest = max(float(np.nanmax(np.ma.filled(mesh.get_array(), np.nan))) for mesh in meshes)
+    largest = max(mesh.get_clim()[1] for mesh in meshes)
     for mesh in meshes:
         mesh.set_clim(0.0, largest)
     bar = figure.colorbar(meshes[-1], ax=panels, shrink=0.8, label="mean error of the object")
