@@ -16,7 +16,8 @@ from stable_baselines3 import PPO
 from palpate.checkpoint import read_state
 from palpate.control import ppo as room
 from palpate.control.game import game_options, make_game
-from palpate.control.ppo import HELD_OUT_SEED, Run, Standardised, load_policy, play, train
+from palpate.control.policy import Standardised, load_policy
+from palpate.control.ppo import HELD_OUT_SEED, Run, play, train
 from palpate.control.settings import ControlConfig
 from palpate.control.vec import Envs
 from palpate.runlog import read_log

@@ -6,9 +6,6 @@ bit on the CPU; nothing of the environments has to be kept.
 Legend: b environments, e episodes.
 """
 
-import hashlib
-import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -23,20 +20,18 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
-from torch import Tensor
 
 from palpate.checkpoint import read_state, write_state
 from palpate.config import TrainingConfig
+from palpate.control.claims import claim, demand_unclaimed, settings_of
 from palpate.control.film import film
 from palpate.control.game import game_options, make_game
-from palpate.control.settings import NOT_A_SETTING, ControlConfig
+from palpate.control.policy import Act, Standardised, policy_arguments
+from palpate.control.settings import ControlConfig
 from palpate.control.vec import Envs
 from palpate.control.wrapping import wrap
-from palpate.data.disk import write_whole
 from palpate.data.workers import available_cores
-from palpate.encoders import SmallCNN
 from palpate.interrupts import interrupt_between_steps
 from palpate.representation import Representation
 from palpate.runlog import RunLog, read_log
@@ -47,7 +42,6 @@ RANDOM_SEED = 0  # of the policy that all are compared with
 SAVE_SECONDS = 30.0  # at most so much work is lost with a process that is killed, and a rollout
 LOSSES = {"train/value_loss": "value_loss", "train/approx_kl": "kl", "train/std": "spread"}
 
-Act = Callable[[Any], np.ndarray]
 Watch = Callable[[int, dict[str, float]], None]
 
 
@@ -59,49 +53,6 @@ class Played(NamedTuple):
 
     def summary(self) -> dict[str, float]:
         return {"return": float(self.returns.mean()), "goals": float(self.goals.mean())}
-
-
-class Standardised(BaseFeaturesExtractor):
-    """Vectors on the scale of what a random policy sees; measured once, then fixed, and kept with the policy."""
-
-    mean: Tensor
-    spread: Tensor
-
-    def __init__(self, space: gymnasium.spaces.Box) -> None:
-        super().__init__(space, space.shape[0])
-        self.register_buffer("mean", torch.zeros(space.shape))
-        self.register_buffer("spread", torch.ones(space.shape))
-
-    def measure(self, observations: np.ndarray) -> None:
-        seen = torch.from_numpy(observations).to(self.mean)
-        self.mean.copy_(seen.mean(0))
-        # A number that does not vary says nothing, and must not be blown up.
-        spread = seen.std(0)
-        self.spread.copy_(torch.where(spread > 1e-6, spread, 1.0))
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return (observations - self.mean) / self.spread
-
-
-class Convolutions(BaseFeaturesExtractor):
-    """Pictures through the small CNN of our representations, learned with the policy."""
-
-    def __init__(self, space: gymnasium.spaces.Box) -> None:
-        cnn = SmallCNN(space.shape)  # type: ignore[arg-type]
-        super().__init__(space, cnn.width)
-        self.cnn = cnn
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return self.cnn(observations)
-
-
-def policy_arguments(representation: str, config: ControlConfig) -> dict[str, Any]:
-    pixels = representation == "pixels"
-    return {
-        "net_arch": {"pi": [config.hidden] * 2, "vf": [config.hidden] * 2},
-        "log_std_init": math.log(config.spread * config.max_step),
-        "features_extractor_class": Convolutions if pixels else Standardised,
-    }
 
 
 def play(env: VecEnv, act: Act, episodes: int, seed: int, see: Callable[[Any], object] | None = None) -> Played:
@@ -280,10 +231,10 @@ def train(
     The folder holds `run.json`, `metrics.jsonl`, `checkpoint/` and at the end `policy.safetensors` and `film.gif`.
     """
     settings = settings_of(representation, config, seed, model)
-    _demand_unclaimed(folder, settings)
+    demand_unclaimed(folder, settings)
     run = Run(representation, config, seed, model)
     try:
-        _claim(folder, settings)  # not before all settings have been found good
+        claim(folder, settings)  # not before all settings have been found good
         resumed = run.restore(folder)
         log = RunLog(folder, run.step if resumed else -1, tensorboard=config.tensorboard)
         try:
@@ -346,68 +297,9 @@ def _loop(run: Run, folder: Path, log: RunLog, watch: Watch | None, *, fresh: bo
             raise Interrupted(f"stopped after step {run.step} of {config.rollouts * config.rollout_steps}")
 
 
-def settings_of(representation: str, config: ControlConfig, seed: int, model: Representation | None) -> dict[str, Any]:
-    """All that the numbers depend on, ready for JSON."""
-    chosen = {name: value for name, value in asdict(config).items() if name not in NOT_A_SETTING}
-    seen = None if model is None else json.loads(json.dumps(asdict(model.config)))
-    weights = None if model is None else fingerprint(model)
-    return {"representation": representation, "seed": seed, **chosen, "model": seen, "weights": weights}
-
-
-def fingerprint(model: Representation) -> str:
-    """Of the weights and the frame, that one trained model is not taken for another of its kind."""
-    digest = hashlib.sha256(json.dumps(model.facts.get("origin")).encode())
-    for name, value in sorted(model.model.lasting_state().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def demand_same(where: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """That what is there was made with these settings; one that an older version did not write down passes."""
-    for name, value in wanted.items():
-        if name in found and found[name] != value:
-            raise ValueError(
-                f"{where} was made with {name} {found[name]!r}, not {value!r}; choose another folder with --out, or "
-                "begin anew with --force"
-            )
-
-
-def _demand_unclaimed(folder: Path, settings: dict[str, Any]) -> None:
-    """The folder is new, or its run has these settings."""
-    path = folder / "run.json"
-    if path.exists():
-        demand_same(folder, json.loads(path.read_text(encoding="utf-8")), settings)
-
-
-def _claim(folder: Path, settings: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "run.json").exists():
-        write_whole(folder / "run.json", (json.dumps(settings, indent=1) + "\n").encode())
-
-
 def _filmed(run: Run) -> gymnasium.Env[np.ndarray, np.ndarray]:
     env = make_game(run.options)
     return env if run.model is None else wrap(env, run.model, device=run.config.device)
-
-
-def load_policy(path: Path) -> Act:
-    """A trained policy as a function from observations [b, ...] to actions [b, n], without noise; nothing is unpickled.
-
-    Its observations are those of the run: what `palpate.wrap` gives, true states, or pictures with channels first.
-    """
-    groups, facts = read_state(path)
-    config = ControlConfig(**facts["settings"])
-    shape = tuple(facts["observation"]["shape"])
-    picture = facts["observation"]["dtype"] == "uint8"
-    policy = ActorCriticPolicy(
-        gymnasium.spaces.Box(0, 255, shape, np.uint8) if picture else gymnasium.spaces.Box(-np.inf, np.inf, shape),
-        gymnasium.spaces.Box(-config.max_step, config.max_step, (2,), np.float32),
-        lambda _: config.learning_rate,
-        **policy_arguments(facts["representation"], config),
-    )
-    policy.load_state_dict(groups["policy"])
-    return lambda o: policy.predict(o, deterministic=True)[0]
 
 
 def _short(value: float) -> float:

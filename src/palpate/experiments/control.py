@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 import palpate
+from palpate.control.claims import demand_same, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
 from palpate.data.disk import Busy, alone, write_whole
 from palpate.experiments.contest import grouped, write_contest
@@ -83,18 +84,18 @@ def _demand_fit(
     representation: str, seeds: Sequence[int], config: ControlConfig, out: Path, folders: list[Path | None], force: bool
 ) -> None:
     """That these runs can be made, and compared with what is in `out`; none there is quietly taken for another one."""
-    ppo = _ppo()
+    _ppo()  # says so if it is not installed
     there = {
         (row["representation"], row["seed"]): row for row in read_results(out) if row.get("experiment") == "control"
     }
     for seed, folder in zip(seeds, folders, strict=True):
         model = None if folder is None else _model(representation, folder)
-        settings = ppo.settings_of(representation, config, seed, model)
+        settings = settings_of(representation, config, seed, model)
         path, key = out / f"{representation}-{seed}.json", (representation, seed)
         if path.exists() and not force:
             if key not in there:
                 raise ValueError(f"{path} is not the JSON of a run; delete it, or choose another folder with --out")
-            ppo.demand_same(path, there[key]["settings"], settings)
+            demand_same(path, there[key]["settings"], settings)
         length = config.rollouts * config.rollout_steps
         there[key] = {"representation": representation, "seed": seed, "settings": settings, "curve": [[length]]}
     grouped(list(there.values()))

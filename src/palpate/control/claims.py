@@ -1,0 +1,54 @@
+"""Whose a folder is: the settings that a run's numbers depend on, and nothing else goes on in its place."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from palpate.control.settings import NOT_A_SETTING, ControlConfig
+from palpate.data.disk import write_whole
+from palpate.representation import Representation
+
+
+def settings_of(representation: str, config: ControlConfig, seed: int, model: Representation | None) -> dict[str, Any]:
+    """All that the numbers depend on, ready for JSON."""
+    chosen = {name: value for name, value in asdict(config).items() if name not in NOT_A_SETTING}
+    seen = None if model is None else json.loads(json.dumps(asdict(model.config)))
+    weights = None if model is None else fingerprint(model)
+    return {"representation": representation, "seed": seed, **chosen, "model": seen, "weights": weights}
+
+
+def fingerprint(model: Representation) -> str:
+    """Of the weights and the frame, that one trained model is not taken for another of its kind."""
+    digest = hashlib.sha256(json.dumps(model.facts.get("origin")).encode())
+    for name, value in sorted(model.model.lasting_state().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def demand_same(where: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """That what is there was made with these settings; one that an older version did not write down passes."""
+    for name, value in wanted.items():
+        if name in found and found[name] != value:
+            raise ValueError(
+                f"{where} was made with {name} {found[name]!r}, not {value!r}; choose another folder with --out, or "
+                "begin anew with --force"
+            )
+
+
+def demand_unclaimed(folder: Path, settings: dict[str, Any]) -> None:
+    """The folder is new, or its run has these settings."""
+    path = folder / "run.json"
+    if path.exists():
+        demand_same(folder, json.loads(path.read_text(encoding="utf-8")), settings)
+
+
+def claim(folder: Path, settings: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "run.json").exists():
+        write_whole(folder / "run.json", (json.dumps(settings, indent=1) + "\n").encode())
