@@ -15,6 +15,7 @@ from stable_baselines3 import PPO
 
 from palpate.checkpoint import read_state
 from palpate.control import ppo as room
+from palpate.control.claims import claim, settings_of
 from palpate.control.game import game_options, make_game
 from palpate.control.policy import Standardised, load_policy
 from palpate.control.ppo import HELD_OUT_SEED, Run, play, train
@@ -207,7 +208,7 @@ class TestTrain:
         assert not torch.equal(weights(0), weights(1))
 
     def test_other_settings_are_refused(self, tmp_path: Path) -> None:
-        room._claim(tmp_path, room.settings_of("truth", TINY, 0, None))
+        claim(tmp_path, settings_of("truth", TINY, 0, None))
         with pytest.raises(ValueError, match="was made with seed 0, not 1; choose another folder with --out"):
             train("truth", TINY, 1, None, tmp_path)
 
