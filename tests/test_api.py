@@ -258,11 +258,12 @@ class TestEncode:
         with pytest.raises(ValueError, match=r"this model reads batches of \(3, 20, 20\)") as error:
             seer.encode(np.zeros(shape, np.uint8))
         assert str(shape) in str(error.value)
+        assert "channels first or last" in str(error.value)
         assert ("observation[None]" in str(error.value)) == (shape == (20, 20, 3))
 
     def test_lists(self, feeler: Representation) -> None:
         assert feeler.encode([[0.1, 0.2, 0.3, 0.4]]).agent.shape == (1, 2)
-        with pytest.raises(ValueError, match=r"this model reads batches of \(4,\)"):
+        with pytest.raises(ValueError, match=r"this model reads batches of \(4,\)$"):  # which have no channels
             feeler.encode([[0.1, 0.2, 0.3]])
 
     def test_wrong_actions(self, feeler: Representation) -> None:

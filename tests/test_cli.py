@@ -85,7 +85,7 @@ class TestVerbs:
         code, out, err = run("check", good, "--no-probe")
         assert (code, err) == (0, "")
         measured, verdict = out.splitlines()
-        assert measured.startswith("measured: triples 1.2e+03, action rms ")
+        assert measured.startswith("measured: triples 1,200, action rms ")
         assert verdict == "nothing forbids training (arrays alone, no training run)"
         refused(run("check", tmp_path / "none.h5"), "there is no file")
 

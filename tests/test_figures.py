@@ -200,6 +200,7 @@ def test_error_map_means_and_arrows() -> None:
     figure = error_map(Encoding(at, at + off, None, None), truth, bins=2)
     axes, _ = figure.axes
     mesh, arrows = axes.collections
+    assert axes.get_title().endswith("a bias of 0.4")
     assert np.ma.filled(mesh.get_array(), np.nan).reshape(2, 2) == pytest.approx(
         np.array([[0.2, 0.4], [math.nan, 0.0]]), nan_ok=True, abs=1e-6
     )

@@ -151,15 +151,15 @@ def error_map(encoding: Encoding, truth: Truth, bins: int = 12) -> Figure:
     """Where the object is estimated badly: mean error over its true position, and the bias there as arrows."""
     figure = blank(5.0, 4.2)
     axes = panel(figure, 1, 1, title="Object error over the plane", xlabel="x", ylabel="y")
-    mesh = errors(axes, _plane(encoding.object), _plane(truth.object), bins)
+    mesh = draw_errors(axes, _plane(encoding.object), _plane(truth.object), bins)
     figure.colorbar(mesh, ax=axes, label="mean error, in the action's unit").ax.tick_params(labelsize=9)
     return figure
 
 
-def errors(axes: Axes, estimate: Array, at: Array, bins: int = 12) -> QuadMesh:
+def draw_errors(axes: Axes, estimate: Array, at: Array, bins: int = 12) -> QuadMesh:
     """Mean distance of `estimate` [N, 2] over the true places `at` [N, 2] as colours, and the mean offset as arrows.
 
-    Cells without a place stay empty.
+    Cells without a place stay empty; how long the longest arrow is, is added to the title.
     """
     residual = estimate - at
     edges = [np.linspace(low, high, bins + 1) for low, high in zip(at.min(0), at.max(0), strict=True)]

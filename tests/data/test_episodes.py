@@ -53,9 +53,15 @@ def test_a_first_episode_of_one_observation() -> None:
 
 
 def test_truth_of_every_observation_is_too_much() -> None:
-    place = np.zeros((len(SEEN), 2))
+    ends, place = [3, 7, 12], np.zeros((len(SEEN), 2))
+    log = episodes(episode_end=ends)
     with pytest.raises(ValueError, match="those of o: leave out the last row of each episode"):
-        Labelled(episodes(), Truth(place, place))
+        Labelled(log, Truth(place, place))
+    known = np.delete(place, ends, 0)
+    with pytest.raises(ValueError, match="truth object_next .* those of o': leave out the first row of each episode"):
+        Labelled(log, Truth(known, known, object_next=place))
+    with pytest.raises(ValueError, match=r"need \(10, 2\)$"):  # what is too long otherwise is something else
+        Labelled(log, Truth(place[1:], place[1:]))
 
 
 def test_none_has_ended() -> None:
@@ -76,7 +82,12 @@ def test_observations_are_shared_not_copied() -> None:
         ({"episode_end": [-1, 3]}, "episode_end names row -1; there are observations 0 to 12"),
         ({"episode_end": np.zeros(4, bool)}, "episode_end is a mask of shape .4,. for 13 observations"),
         ({"episode_end": [[1, 2]]}, "episode_end is int64 of shape"),
-        ({"episode_end": [0, 4, 9]}, "look like rows where episodes begin; .* rows.1:. - 1. .* name row 12 too"),
+        ({"episode_end": [0, 4, 9]}, "look like rows where episodes begin; .* rows.1:. - 1 of .* name row 12 too"),
+        ({"episode_end": [0]}, "look like rows where episodes begin"),
+        (
+            {"episode_end": np.arange(13) % 5 == 0},
+            "where they end, np.append.mask.1:., True. of a mask",
+        ),
         ({"episode_end": np.ones(13, bool)}, "13 episodes end after one observation each"),
         ({"observation": SEEN[:1], "action": A[:1]}, "two observations or more"),
     ],

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palpate import __version__
 from palpate.data import files
 from palpate.data import transitions as module
 from palpate.data.transitions import Batch, Transitions
@@ -273,7 +274,7 @@ class TestFile:
             assert file.attrs["format"] == "palpate-transitions"
             assert file.attrs["format_version"] == 1
             assert file.attrs["layout"] == "channel-first"
-            assert file.attrs["palpate_version"]
+            assert file.attrs["palpate_version"] == __version__
             assert sorted(file) == ["action", "next_observation", "observation"]
             for name in ("observation", "next_observation"):
                 assert file[name].shape == (20, 3, 100, 100)

@@ -288,6 +288,7 @@ class TestRuns:
         text = report.tables["soccer"]
         assert "| third | ours |" in text
         assert "seen in third and in first person" in text
+        assert (place.out / "soccer" / "figures" / "errors.png").exists()
         third, first = (np.load(place.out / "soccer" / f"{view}-ours-0.npz") for view in ("third", "first"))
         assert third["all_agent"].shape == third["all_true_object"].shape == (24, 2)
         assert (third["true_agent"] == first["true_agent"]).all()  # the same scenes

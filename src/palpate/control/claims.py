@@ -1,4 +1,4 @@
-"""Whose a folder is: the settings that a run's numbers depend on, and nothing else goes on in its place."""
+"""Whose a folder is: the settings that a run's numbers depend on; a run with others is refused."""
 
 import hashlib
 import json
@@ -41,14 +41,15 @@ def demand_same(where: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]
             )
 
 
-def demand_unclaimed(folder: Path, settings: dict[str, Any]) -> None:
-    """The folder is new, or its run has these settings."""
+def demand_own(folder: Path, settings: dict[str, Any]) -> None:
+    """That the folder is new, or its run has these settings."""
     path = folder / "run.json"
     if path.exists():
         demand_same(folder, json.loads(path.read_text(encoding="utf-8")), settings)
 
 
 def claim(folder: Path, settings: dict[str, Any]) -> None:
+    """Write the settings down, unless they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "run.json").exists():
         write_whole(folder / "run.json", (json.dumps(settings, indent=1) + "\n").encode())

@@ -54,6 +54,7 @@ class Convolutions(BaseFeaturesExtractor):
 
 
 def policy_arguments(representation: str, config: ControlConfig) -> dict[str, Any]:
+    """What stable-baselines3's policy is built with."""
     pixels = representation == "pixels"
     return {
         "net_arch": {"pi": [config.hidden] * 2, "vf": [config.hidden] * 2},

@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from palpate.checkpoint import read_state, write_state
 from palpate.config import TrainingConfig
-from palpate.control.claims import claim, demand_unclaimed, settings_of
+from palpate.control.claims import claim, demand_own, settings_of
 from palpate.control.film import film
 from palpate.control.game import game_options, make_game
 from palpate.control.policy import Act, Standardised, policy_arguments
@@ -231,7 +231,7 @@ def train(
     The folder holds `run.json`, `metrics.jsonl`, `checkpoint/` and at the end `policy.safetensors` and `film.gif`.
     """
     settings = settings_of(representation, config, seed, model)
-    demand_unclaimed(folder, settings)
+    demand_own(folder, settings)
     run = Run(representation, config, seed, model)
     try:
         claim(folder, settings)  # not before all settings have been found good

@@ -61,8 +61,12 @@ class Checkup:
         lines = [f"{finding.severity}: {finding.name}: {finding}" for finding in self.findings]
         looked = "arrays and a short training run" if self.probed else "arrays alone, no training run"
         verdict = "nothing forbids training" if self.good else "these data should not be trained on as they are"
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in self.measured.items())
+        numbers = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in self.measured.items())
         return "\n".join([*lines, f"measured: {numbers}", f"{verdict} ({looked})"])
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}"
 
 
 def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:

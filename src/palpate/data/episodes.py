@@ -33,6 +33,7 @@ class Shifted:
 def last_rows(episode_end: Any, count: int) -> np.ndarray:
     """Where episodes end: a mask over all `count` observations, or the row numbers of the last ones; `[e]` rising."""
     ends = np.asarray(episode_end)
+    ended = "rows[1:] - 1 of rows of beginnings"
     if ends.shape == (0,):
         ends = ends.astype(np.int64)  # none has ended: all is one episode
     if ends.dtype == bool or (ends.shape == (count,) and ends.dtype.kind in "iuf" and np.isin(ends, (0, 1)).all()):
@@ -41,7 +42,7 @@ def last_rows(episode_end: Any, count: int) -> np.ndarray:
                 f"episode_end is a mask of shape {ends.shape} for {count} observations; give one truth value for each, "
                 "or the row numbers of the last observations"
             )
-        ends = np.flatnonzero(ends)
+        ends, ended = np.flatnonzero(ends), "np.append(mask[1:], True) of a mask of beginnings"
     if ends.ndim != 1 or ends.dtype.kind not in "iu":
         raise ValueError(
             f"episode_end is {ends.dtype} of shape {ends.shape}; give a mask over the observations, or the row numbers "
@@ -50,11 +51,11 @@ def last_rows(episode_end: Any, count: int) -> np.ndarray:
     outside = (ends < 0) | (ends >= count)
     if outside.any():
         raise ValueError(f"episode_end names row {ends[outside][0]}; there are observations 0 to {count - 1}")
-    if len(ends) > 1 and ends.min() == 0 and ends.max() < count - 1:
+    if len(ends) and ends.min() == 0 and ends.max() < count - 1:
         raise ValueError(
             f"episode_end names row 0 and not row {count - 1}, the last: these look like rows where episodes begin; "
-            "give those where they end, which for rows of beginnings are rows[1:] - 1. Should the first episode be one "
-            f"observation long, name row {count - 1} too"
+            f"give those where they end, {ended}. Should the first episode be one observation long, name row "
+            f"{count - 1} too"
         )
     # What follows the last end is an episode that is still going on.
     return np.unique(np.append(ends, count - 1)).astype(np.int64)

@@ -59,8 +59,7 @@ class Labelled:
             per_row = () if name in ("angle", "angle_next", "contact") else (transitions.n,)
             shape = (len(transitions), *per_row)
             if x.shape != shape:
-                longer = transitions.episode is not None and len(x) > len(transitions)
-                hint = ", those of o: leave out the last row of each episode" if longer else ""
+                hint = _row_too_many(name, len(x), transitions)
                 raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}{hint}")
             bad = ~x.isfinite().view(len(x), -1).all(1)
             if bad.any():
@@ -155,6 +154,14 @@ class LabelledStream(Source[LabelledBatch]):
 
 def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:
     return LabelledBatch(batch, *(getattr(states, name) for name in LabelledBatch._fields[1:]))
+
+
+def _row_too_many(name: str, count: int, transitions: Transitions) -> str:
+    """What to do with the truth of every observation of a log of episodes, which has one more than triples."""
+    if transitions.episode is None or count != len(transitions) + len(transitions.episode.unique()):
+        return ""
+    which, whose = ("first", "o'") if name.endswith("_next") else ("last", "o")
+    return f", those of {whose}: leave out the {which} row of each episode"
 
 
 def _as_tensor(name: str, values: Any) -> Tensor:

@@ -23,8 +23,8 @@ from palpate.figures import (
     VERMILION,
     YELLOW,
     blank,
+    draw_errors,
     ellipse_line,
-    errors,
     mark,
     panel,
 )
@@ -266,7 +266,7 @@ def error_maps(worlds: Mapping[str, Samples]) -> Figure:
     figure = blank(3.6 * len(worlds) + 0.8, 3.8)
     panels = [panel(figure, place, len(worlds), title=TITLES[world]) for place, world in enumerate(worlds, 1)]
     meshes = [
-        errors(axes, found["all_object"], found["all_true_object"])
+        draw_errors(axes, found["all_object"], found["all_true_object"])
         for axes, found in zip(panels, worlds.values(), strict=True)
     ]
     largest = max(mesh.get_clim()[1] for mesh in meshes)
