@@ -10,9 +10,10 @@ import torch
 from faults import States, log, mixture, noise, pictures, states
 
 import palpate
-from palpate import doctor
 from palpate.data.transitions import Transitions
-from palpate.doctor import judge
+from palpate.doctor import check, probe
+from palpate.doctor.probe import Trial, small
+from palpate.doctor.verdict import judge, undecided
 from palpate.geometry import Segment, segment_distance2
 from palpate.training import Interrupted
 
@@ -24,8 +25,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Logs this small are seen through in half the steps."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr(doctor, "STEPS", (200, 150))
-    monkeypatch.setattr(doctor, "MORE_STEPS", (100, 50))
+    monkeypatch.setattr(probe, "STEPS", (200, 150))
+    monkeypatch.setattr(probe, "MORE_STEPS", (100, 50))
     yield
     torch.set_num_threads(threads)
 
@@ -66,7 +67,7 @@ class TestGood:
         assert findings(log(states(COUNT, sides=(1.0, 1.0, 1.0)))) == {}
 
     def test_pictures_in_millimetres(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(doctor, "STEPS", (0, 250))
+        monkeypatch.setattr(probe, "STEPS", (0, 250))
         made = states(COUNT, 0.3)
         assert findings(log(made, 1000 * (made.agent_next - made.agent), pictures(24))) == {}
 
@@ -161,31 +162,31 @@ class TestUse:
             palpate.check(tmp_path / "none.h5")
 
     def test_the_same_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(doctor, "STEPS", (10, 10))
+        monkeypatch.setattr(probe, "STEPS", (10, 10))
         one, two = (palpate.check(log(states(COUNT))).measured for _ in range(2))
         assert one == two
 
     def test_what_there_was_no_time_for_is_not_judged(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(doctor, "SECONDS", 0.05)
+        monkeypatch.setattr(check, "SECONDS", 0.05)
         checkup = palpate.check(log(states(COUNT)))
         assert checkup.measured["probe_steps"] == 10
         assert (checkup.findings, checkup.probed) == ([], False)
 
     def test_a_probe_cut_short_is_not_sure_of_the_object(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Late(doctor.Trial):
+        class Late(Trial):
             def train(self, *, first: bool) -> bool:
                 done = super().train(first=first)
-                self.steps = doctor.STEPS[self.picture] - 10
+                self.steps = probe.STEPS[self.picture] - 10
                 return done
 
-        monkeypatch.setattr(doctor, "Trial", Late)
+        monkeypatch.setattr(check, "Trial", Late)
         assert findings(log(states(COUNT, 0.0))) == {"no-contacts": "warns"}
 
     def test_ctrl_c_leaves_nothing_to_go_on_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def stop(*_: Any, **__: Any) -> None:
             raise Interrupted("stopped after step 3 of 9")
 
-        monkeypatch.setattr(doctor, "train", stop)
+        monkeypatch.setattr(probe, "train", stop)
         with pytest.raises(KeyboardInterrupt):
             palpate.check(log(states(COUNT)))
 
@@ -198,14 +199,14 @@ class TestUse:
 
     def test_on_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Positions are not looked at there, and nothing falls over."""
-        monkeypatch.setattr(doctor, "STEPS", (20, 20))
-        monkeypatch.setattr(doctor, "MORE_STEPS", (20, 20))
+        monkeypatch.setattr(probe, "STEPS", (20, 20))
+        monkeypatch.setattr(probe, "MORE_STEPS", (20, 20))
         assert palpate.check(log(states(600, sides=(1.0,)))).probed
 
     def test_large_pictures_are_made_small(self) -> None:
         o = np.zeros((4, 90, 200, 3), np.uint8)
         triples = Transitions(observation=o, action=np.ones((4, 2)), next_observation=o)
-        assert doctor._small(triples, np.arange(4)).o.shape == (4, 3, 12, 28)
+        assert small(triples, np.arange(4)).o.shape == (4, 3, 12, 28)
 
 
 def test_what_rests_on_something_missing_is_not_judged() -> None:
@@ -249,5 +250,5 @@ def test_an_object_that_is_only_nudged_does_move() -> None:
     assert [finding.name for finding in judge(seen | {"touched_share": 0.01})] == ["few-contacts"]
     assert [finding.name for finding in judge(seen | {"explained": 0.55})] == ["no-contacts"]
     early = seen | {"separation": 0.2, "explained": 0.6}
-    assert doctor._open(early)
-    assert not doctor._open(early | {"explained": 0.55})
+    assert undecided(early)
+    assert not undecided(early | {"explained": 0.55})

@@ -26,7 +26,7 @@ FLOORS: list[set[str]] = [
     {"cli"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-FOLDERS = {"envs", "objectives", "data", "models", "control", "experiments", "cli"}
+FOLDERS = {"envs", "objectives", "data", "models", "control", "doctor", "experiments", "cli"}
 LAZY_ONLY = {("data.collect", "envs")}  # importers that may enter a room from inside a function alone
 
 MAY_IMPORT_LABELLED = {"metrics", "figures", "models.supervised", "api", "data.collect"}

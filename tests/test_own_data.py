@@ -41,7 +41,7 @@ def test_the_command_line_is_understood(command: str) -> None:
 
 def test_the_findings_are_those_there_are() -> None:
     told = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", GUIDE.split("| finding |")[1].split("What cannot be seen")[0]))
-    code = "".join((CODE / name).read_text(encoding="utf-8") for name in ("data/check.py", "doctor.py"))
+    code = "".join((CODE / name).read_text(encoding="utf-8") for name in ("data/check.py", "doctor/verdict.py"))
     found = set(re.findall(r'(?:add|judge|Finding)\(\s*"([a-z-]+)",', code))
     assert len(found) > 12
     assert told == found

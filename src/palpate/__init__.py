@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from palpate.data.labelled import Truth as Truth
     from palpate.data.transitions import Transitions as Transitions
     from palpate.deploy import export as export
-    from palpate.doctor import check as check
+    from palpate.doctor.check import check as check
     from palpate.representation import Representation as Representation
     from palpate.representation import load as load
 
@@ -23,7 +23,7 @@ _HOMES = {
     "Representation": "palpate.representation",
     "Transitions": "palpate.data.transitions",
     "Truth": "palpate.data.labelled",
-    "check": "palpate.doctor",
+    "check": "palpate.doctor.check",
     "collect": "palpate.data.collect",
     "evaluate": "palpate.api",
     "export": "palpate.deploy",

@@ -21,7 +21,7 @@ class Check:
     """Whether to make the short training run."""
 
     def __call__(self) -> None:
-        from palpate.doctor import check
+        from palpate.doctor.check import check
 
         found = check(self.log, probe=self.probe, progress=True)
         print(found)

@@ -1,0 +1,1 @@
+"""Can these triples give positions? The arrays first, then a short training run for the rest."""

@@ -1,0 +1,235 @@
+"""A short training run, and what is seen in it.
+
+Legend: b triples, n ambient dimension, m dimension of W.
+"""
+
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from palpate.choices import NUMBERS_FLOOR, PICTURES_FLOOR
+from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
+from palpate.data.check import Survey
+from palpate.data.sources import Resident
+from palpate.data.transitions import Batch, Transitions
+from palpate.doctor.verdict import FOLLOWS
+from palpate.encoders import MLP
+from palpate.models.inputs import Branch
+from palpate.models.interaction import Interaction
+from palpate.objectives.equivariance import equivariance
+from palpate.progress import bar
+from palpate.quality import Reading, border, read
+from palpate.training import Interrupted, train
+
+PROBE_ROWS, HELD_ROWS = 12_000, 2000  # at most
+PROBE_SIDE, PROBE_WIDTH, PROBE_BATCH = 32, 96, 128  # pixels, width of an MLP, triples: enough to see, quick to train
+STEPS, MORE_STEPS = (400, 300), (1200, 500)  # for numbers and for pictures; more where the first leave it open
+SHIFT_STEPS, SHIFT_SECONDS = 200, 6.0  # for the agent alone, to try other rows' actions; seconds of this thread
+RELATED = 0.1  # quantile of unrelated scenes' distances: a pair farther apart is as good as unrelated
+EXPECTED = 6.0  # contacts around a place, where there are none once in 400
+LINKS = 8  # neighbours that are linked
+
+
+class Trial:
+    """A small model, trained for a short time on a part of the rows, and the rest of them to judge it by."""
+
+    def __init__(self, rows: Batch, deadline: float, progress: bool) -> None:
+        order = torch.randperm(len(rows.a), generator=torch.Generator().manual_seed(0))
+        count = min(HELD_ROWS, len(order) // 5)
+        self.held, self.kept = (Batch(*(x[part] for x in rows)) for part in (order[:count], order[count:]))
+        self.deadline, self.progress, self.steps = deadline, progress, 0
+        self.picture = rows.o.dim() == 4
+        unit = float(rows.a.square().sum(1).mean().sqrt())
+        torch.manual_seed(0)
+        floor = PICTURES_FLOOR if self.picture else NUMBERS_FLOOR
+        self.model = Interaction(
+            ModelConfig(
+                encoder="small" if self.picture else "mlp",
+                observation_shape=tuple(rows.o.shape[1:]),
+                observation_dtype="float32",
+                n=rows.a.shape[1],
+                # On a line any radius will do: the position is not looked at.
+                objective=ObjectiveConfig(
+                    radius=unit / 4 if rows.a.shape[1] == 1 else None, split_window=2048, contrast_floor=floor
+                ),
+            )
+        )
+        if not self.picture:
+            for name in ("phi_int", "phi_ext", "phi_cont"):
+                out = getattr(self.model, name).head.out_features
+                setattr(self.model, name, Branch(MLP((rows.o.shape[1],), PROBE_WIDTH), out))
+        self.model.inputs.measure(self.kept)
+
+    @property
+    def done(self) -> float:
+        """How much of the first run there was time for."""
+        return self.steps / STEPS[self.picture]
+
+    def train(self, *, first: bool) -> bool:
+        """Some steps, as many as there is time for; whether there was any."""
+        steps = (STEPS if first else MORE_STEPS)[self.picture]
+        if time.thread_time() > self.deadline:
+            return False
+        size = min(PROBE_BATCH, len(self.kept.a) // 2)
+        config = TrainingConfig(
+            steps=steps, batch_size=size, optimizer="adamw", learning_rate=3e-3, device="cpu", log_every=10
+        )
+        source = Resident(
+            Transitions(
+                observation=self.kept.o,
+                action=self.kept.a,
+                next_observation=self.kept.o_next,
+                layout="channel-first",
+            ),
+            size,
+            "cpu",
+        )
+        before = self.steps
+
+        def watch(step: int, readings: dict[str, float]) -> None:
+            self.steps = before + step
+            advance(step)
+            if time.thread_time() > self.deadline:
+                raise _TimeUp
+
+        with bar("probe" if first else "probe, longer", steps, show=self.progress) as advance:
+            try:
+                train(self.model, source, config, watch=watch)
+            except _TimeUp:
+                self.model.eval()
+            except Interrupted:  # there is nothing to go on with
+                raise KeyboardInterrupt from None
+        return True
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, float]:
+        """What the model sees in rows it was not trained on; lengths in actions."""
+        reading, unit = read(self.model, self.held), float(self.model.inputs.unit)
+        w = torch.cat([self.model.scene(o) for o in self.held.o.split(256)])
+        unrelated = (w - w.roll(1, 0)).square().sum(1).double()
+        touched = reading.touched
+        seen = {
+            "probe_steps": float(self.steps),
+            "held_rows": float(len(touched)),
+            "residual": float(reading.residual.square().sum(1).mean().sqrt()) / unit,
+            "reach_of_long_moves": _evenness(reading),
+            "scene_spread": float(unrelated.median()),
+            "moving_share": float((reading.scene > unrelated.quantile(RELATED)).double().mean()),
+            "touched_share": float(touched.double().mean()),
+            "separation": self.model.split.separation(),
+            "stray_share": _strays(reading),
+        }
+        if touched.any() and not touched.all():
+            seen["explained"] = border(reading.distance, touched).accuracy
+            if (unreached := _unreached(w, touched)) is not None:
+                seen["unreached_share"] = unreached
+        return seen
+
+
+class _TimeUp(Exception):  # noqa: N818 - no error
+    pass
+
+
+def small(triples: Transitions, rows: np.ndarray, action: np.ndarray | None = None) -> Batch:
+    """Some of these rows, pictures averaged down to what a quick network needs; `action` [b, n] in place of theirs."""
+    count = min(len(rows), PROBE_ROWS)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:count])
+    shape = triples.observation_shape
+    shrink = -(-max(shape[1:]) // PROBE_SIDE) if len(shape) == 3 else 1
+    shrink = min(shrink, max(1, min(shape[1:], default=1) // 8))
+
+    def averaged(o: Tensor) -> Tensor:
+        return o.float() if shrink == 1 else F.avg_pool2d(o.float(), shrink)
+
+    part, blocks = triples.subset(rows[chosen]), []
+    for block in part.blocks():
+        o, a, o_next = part.rows(block)
+        blocks.append((averaged(o), a, averaged(o_next)))
+    small = Batch(*(torch.cat(column) for column in zip(*blocks, strict=True)))
+    return small if action is None else small._replace(a=torch.from_numpy(action[chosen]))
+
+
+def _evenness(reading: Reading) -> float:
+    """How far the longest fifth of the moves gets along the action, over how far the shortest two fifths get."""
+    length = reading.action.norm(dim=1)
+    along = ((reading.agent_next - reading.agent) * reading.action).sum(1)
+
+    def gain(rows: Tensor) -> Tensor:
+        return along[rows].sum() / length[rows].square().sum().clamp(min=1e-12)
+
+    short, long = gain(length <= length.quantile(0.4)), gain(length >= length.quantile(0.8))
+    return float(long / short.clamp(min=1e-6))
+
+
+def _unreached(w: Tensor, touched: Tensor) -> float | None:
+    """Share of the scenes around which there is no contact at all, where several would be expected.
+
+    A scene's neighbours are as many as hold `EXPECTED` contacts on average; none where that is too much of the set.
+    """
+    count = round(EXPECTED / float(touched.double().mean()))
+    if count > len(w) // 3:
+        return None
+    near = torch.cdist(w, w).topk(count, largest=False).indices  # [b, count]
+    return float((~touched[near].any(1)).double().mean())
+
+
+def _strays(reading: Reading) -> float:
+    """Share of the agent's places that no chain of moves and of near neighbours links to most of the others."""
+    half = min(len(reading.agent), 1000)
+    places = torch.cat((reading.agent[:half], reading.agent_next[:half]))
+    near = torch.cdist(places, places).topk(min(LINKS + 1, len(places)), largest=False).indices[:, 1:]
+    ends = torch.cat((torch.arange(half, 2 * half), torch.arange(half)))[:, None]
+    links = torch.cat((near, ends), 1)  # [2 half, LINKS + 1]
+    label = torch.arange(2 * half)
+    while True:
+        low = torch.minimum(label, label[links].amin(1))
+        # A link holds in both directions.
+        low = low.scatter_reduce(0, links.flatten(), low.repeat_interleave(links.shape[1]), "amin")
+        if torch.equal(low, label):
+            break
+        label = low
+    return 1 - float(label.bincount().max()) / len(label)
+
+
+def shifted(triples: Transitions, survey: Survey, residual: float) -> tuple[int, float]:
+    """By how many rows the actions would have to be moved to be the displacements; 0 where that does not help.
+
+    Only in a log in order of time, where the row before and the row after belong to the same episode.
+    """
+    follows = np.flatnonzero(survey.goes_on)  # row i + 1 begins where i ends
+    if len(follows) < 300:
+        return 0, residual
+    action = triples.action.numpy()
+    tried = {
+        -1: (follows + 1, action[follows]),  # the action of the row before
+        1: (follows, action[follows + 1]),
+    }
+    found = {shift: _agent_residual(small(triples, rows, moved)) for shift, (rows, moved) in tried.items()}
+    best = min(found, key=lambda shift: found[shift])
+    return (best, found[best]) if found[best] < FOLLOWS[1] * residual else (0, residual)
+
+
+def _agent_residual(rows: Batch) -> float:
+    """Residual of the displacements after training the agent's network alone."""
+    trial = Trial(rows, time.thread_time() + SHIFT_SECONDS, progress=False)
+    branch, inputs = trial.model.phi_int, trial.model.inputs
+    optimizer = torch.optim.AdamW(branch.parameters(), lr=2e-3)
+    generator = torch.Generator().manual_seed(0)
+
+    def residual(batch: Batch) -> Tensor:
+        z, z_next = branch(inputs(torch.cat((batch.o, batch.o_next)))).chunk(2)
+        return equivariance(z, batch.a / inputs.unit, z_next).mean()
+
+    for _ in range(SHIFT_STEPS):
+        chosen = torch.randint(len(trial.kept.a), (PROBE_BATCH,), generator=generator)
+        loss = residual(Batch(*(x[chosen] for x in trial.kept)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if time.thread_time() > trial.deadline:
+            break
+    with torch.no_grad():
+        return float(residual(Batch(*(x[:1000] for x in trial.held))).sqrt())
