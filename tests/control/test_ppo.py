@@ -254,17 +254,17 @@ def test_what_needs_a_model_says_so() -> None:
 def test_it_learns_from_true_states() -> None:
     """Beats the random policy (-6.4) and doing nothing (-6.2) by a margin that a broken set-up misses.
 
-    At some evaluation: a policy this young is not steady. Seeds 0 to 3 come to -2.8, -4.2, -3.2 and -3.4.
+    At some evaluation: a policy this young is not steady. Seeds 0 to 3 come to -3.5, -2.9, -1.8 and -2.5.
     """
-    config = ControlConfig(steps=20_480, episodes=32, workers=0, device="cpu")
+    config = ControlConfig(steps=12_800, episodes=32, workers=0, device="cpu")
     run = Run("truth", config, 0, None)
     run.begin()
     returns = [run.evaluate().summary()["return"]]
     while run.rollout < config.rollouts:
         run.advance()
-        if run.rollout % 8 == 0:
+        if run.rollout % 5 == 0:
             returns.append(run.evaluate().summary()["return"])
     run.close()
     assert run.random["return"] < -6
     assert returns[0] < -6
-    assert max(returns) > -5, returns
+    assert max(returns) > -4.5, returns

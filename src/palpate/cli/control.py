@@ -14,7 +14,7 @@ class Control:
 
     A run leaves one small JSON in OUT and a folder with its curve, its policy and a film. Those that are there are
     skipped, and one that was stopped goes on: Ctrl-C keeps everything, and the same command continues. At the end all
-    runs in OUT are compared. Needs the extra palpate[rl]. Try it, about five minutes on two CPU cores:
+    runs in OUT are compared. Needs the extra palpate[rl]. Try it, two or three minutes on two CPU cores:
 
       palpate control --representation truth --steps 60000 --out results/try
     """
