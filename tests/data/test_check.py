@@ -150,10 +150,11 @@ def test_rows_that_differ_in_one_bit_are_told_apart() -> None:
 def test_a_checkup_reads_well() -> None:
     worst = Finding("b", "forbids", "what is wrong", {"share": 0.5}, "Do this.")
     mild = Finding("a", "warns", "less", {"share": 0.1}, "Do that.")
-    found = Checkup(findings=worst_first([mild, worst]))
+    found = Checkup(findings=worst_first([mild, worst]), measured={"triples": 1200, "action_rms": 0.25})
     assert str(found).splitlines() == [
         "forbids: b: what is wrong (share 0.5). Do this.",
         "warns: a: less (share 0.1). Do that.",
+        "measured: triples 1,200, action rms 0.25",
         "these data should not be trained on as they are (arrays alone, no training run)",
     ]
     assert (found.good, Checkup(findings=[mild]).good, Checkup().good) == (False, True, True)
