@@ -200,6 +200,46 @@ def test_where_the_scout_is_does_not_matter_but_for_a_constant() -> None:
         ).terms["follow"]) == pytest.approx(0.0, abs=1e-4)  # fmt: skip
 
 
+def scouted(*, lost: bool, seen_to_move: bool, progress: float) -> dict[str, float]:
+    """Terms of 64 triples, the second half of which the scout says were touched.
+
+    The scout and z_ext agree on all places, unless it has `lost` the objects of that half after the step. z_ext sees
+    these move too, or sees nothing move.
+    """
+    torch.manual_seed(0)
+    config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
+    model = Interaction(config).eval()  # keeps both thresholds where they are put
+    assert model.scout is not None
+    for split in (model.split, model.scout.split):
+        split.threshold.fill_(math.log(0.1))
+    away = (torch.arange(64) >= 32)[:, None] * torch.tensor([3.0, 4.0])
+    here, z_int = torch.randn(2, 64, 2)
+    z_int_both = torch.cat((z_int, z_int))  # steps of no length
+    place = torch.cat((here, here + away))
+    thing = torch.cat((here, here + away if seen_to_move else here))
+    w = place + (torch.arange(128) >= 96)[:, None] * 50.0 if lost else place
+    with torch.no_grad():
+        terms = model._objective(
+            z_int_both, thing - z_int_both, w, torch.zeros(64, 2), torch.zeros(64), torch.tensor(progress)
+        ).terms
+    return {name: float(term) for name, term in terms.items()}
+
+
+def test_the_object_does_not_follow_a_scout_who_says_that_it_was_touched() -> None:
+    """For that is what a scout says who has lost it."""
+    terms = scouted(lost=True, seen_to_move=True, progress=0.2)
+    assert terms["follow"] == pytest.approx(0.0, abs=1e-6)  # of the others both say the same
+
+
+def test_a_contact_needs_a_second_witness_as_soon_as_there_is_one() -> None:
+    def surprise(seen_to_move: bool, progress: float) -> float:
+        return scouted(lost=False, seen_to_move=seen_to_move, progress=progress)["contact"]
+
+    # Nobody goes anywhere near those objects, so that a contact would be a surprise.
+    assert surprise(seen_to_move=True, progress=0.9) > 5 * surprise(seen_to_move=False, progress=0.9)
+    assert surprise(seen_to_move=True, progress=0.52) == surprise(seen_to_move=False, progress=0.52)
+
+
 def contrast(apart: float, agent_spread: bool) -> float:
     """The contrastive loss of unrelated scenes whose agents step by 1 and stand about `apart` from each other."""
     generator = torch.Generator().manual_seed(0)

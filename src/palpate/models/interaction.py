@@ -128,30 +128,43 @@ class Interaction(Model):
             ext, ext_next = ext_both.chunk(2)
             terms |= self._external(ext, ext_next, path, touched, self.split.share, t, progress)
         else:
-            terms |= self._scouted(self.scout, w_both, ext_both, path, t, progress)
+            terms |= self._scouted(self.scout, w_both, ext_both, path, touched, t, progress)
         return Loss(terms, {"contact_share": touched.float().mean()}, self._sure(touched))
 
     def _scouted(
-        self, scout: Scout, place_both: Tensor, ext_both: Tensor, path: Segment, t: Tensor, progress: Tensor
+        self,
+        scout: Scout,
+        place_both: Tensor,
+        ext_both: Tensor,
+        path: Segment,
+        moved: Tensor,
+        t: Tensor,
+        progress: Tensor,
     ) -> dict[str, Tensor]:
         """The scout's loss, and L_ext with the contacts that it tells.
 
         phi_ext sees the object and the whole world, and would say that the object stands in one place of it; so it
         begins in the scout's footsteps. These leave a constant open, which the contacts find: as long as z_ext follows
         they move nothing but its mean.
+
+        An object that the scout has lost, behind a net for example, seems to have moved. Such triples are not followed,
+        and as soon as z_ext is free it has to agree that the object `moved` [b].
         """
         place, place_next = place_both.chunk(2)
-        touched = scout.split.told(place, place_next)
+        told = scout.split.told(place, place_next)
+        touched = told & (moved | (progress < FREE_FROM))
         free, left = (((progress - FOLLOWS_UNTIL) / (end - FOLLOWS_UNTIL)).clamp(0, 1) for end in (FREE_FROM, LEFT_AT))
         mean = ext_both.mean(0)
         led = ext_both.detach() + mean - mean.detach()
         ext, ext_next = (led + free * (ext_both - led)).chunk(2)
         external = self._external(ext, ext_next, path, touched, scout.split.share, t, progress)
-        z_ext = ext_both[:, : self.config.n]
-        apart = stay(z_ext - z_ext.mean(0), (place_both - place_both.mean(0)).detach())
+        followed = (~told).to(place.dtype).repeat(2)[:, None]  # [2b, 1]
+        followed = followed / followed.sum().clamp(min=1.0)
+        z_ext, ahead = ext_both[:, : self.config.n], place_both.detach()
+        apart = stay(z_ext - (followed * z_ext).sum(0), ahead - (followed * ahead).sum(0))
         return {
             "scout": scout.loss(place, place_next, progress),
-            "follow": (1 - left) * FOLLOW * apart.mean(),
+            "follow": (1 - left) * FOLLOW * (followed[:, 0] * apart).sum(),
             "contact": (progress >= KNOWN_FROM) * external["contact"],
             "stay": free * external["stay"],
         }
