@@ -207,6 +207,14 @@ class TestTrain:
         assert torch.equal(weights(0), weights(0))
         assert not torch.equal(weights(0), weights(1))
 
+    @pytest.mark.parametrize(("representation", "epochs"), [("truth", 40), ("pixels", 10)])
+    def test_passes_that_are_left_out(self, representation: str, epochs: int) -> None:
+        run = Run(representation, replace(TINY, epochs=None), 0, None)
+        run.close()
+        assert run.ppo.n_epochs == epochs
+        assert settings_of(representation, replace(TINY, epochs=None), 0, None)["epochs"] == epochs
+        assert settings_of(representation, TINY, 0, None)["epochs"] == 2
+
     def test_other_settings_are_refused(self, tmp_path: Path) -> None:
         claim(tmp_path, settings_of("truth", TINY, 0, None))
         with pytest.raises(ValueError, match="was made with seed 0, not 1; choose another folder with --out"):

@@ -17,6 +17,7 @@ from palpate.representation import Representation
 def settings_of(representation: str, config: ControlConfig, seed: int, model: Representation | None) -> dict[str, Any]:
     """All that the numbers depend on, ready for JSON."""
     chosen = {name: value for name, value in asdict(config).items() if name not in NOT_A_SETTING}
+    chosen["epochs"] = config.epochs_of(representation)
     seen = None if model is None else json.loads(json.dumps(asdict(model.config)))
     weights = None if model is None else fingerprint(model)
     return {"representation": representation, "seed": seed, **chosen, "model": seen, "weights": weights}

@@ -90,7 +90,7 @@ class Run:
                 env,
                 n_steps=config.rollout,
                 batch_size=config.batch_size,
-                n_epochs=config.epochs,
+                n_epochs=config.epochs_of(representation),
                 learning_rate=config.learning_rate,
                 gamma=config.gamma,
                 gae_lambda=config.gae_lambda,
