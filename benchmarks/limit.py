@@ -3,8 +3,8 @@
     python benchmarks/limit.py OUT [--against results/soccer/third-ours-0.npz]
 
 The network has nothing to see: its input is the object's true place, and it is given the agent's true paths and which
-of them touched. What it says of each place is learned by our contact likelihood, as phi_ext is, and can be off only by
-what the triples leave open to a function as smooth as it is. The first layer's frequency says how smooth: none, the
+of them touched. What it says of each place is learned by our contact likelihood, as phi_ext is, and is off by what the
+triples leave open to a function as smooth as it is, learned in so many steps. The first layer's frequency says how smooth: none, the
 place alone; more, waves of about so many radians to the field's side. OUT/limit.json holds L_test for each frequency
 and size of the set, and with `--against` how the error over the field correlates with that of a run of
 `palpate reproduce soccer` on the same 10,000 triples.
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from palpate.data.workers import available_cores
 from palpate.envs.soccer import Soccer
 from palpate.experiments.presets import TEST_SEED
+from palpate.experiments.runs import commit, hardware
 from palpate.geometry import Segment, segment_offset
 from palpate.objectives.contact import contact_logit, contact_nll, outline
 
@@ -103,6 +104,7 @@ def errors(told: Told, test: Told, frequency: float, seed: int) -> Tensor:
 
 def correlation(one: Tensor, other: Tensor) -> float:
     """Of two fields of errors [b, 2]."""
+    one, other = one - one.mean(0), other - other.mean(0)
     return round(float((one * other).sum() / (one.norm() * other.norm())), 2)
 
 
@@ -114,15 +116,18 @@ def main() -> None:
     parser.add_argument("--frequencies", type=float, nargs="+", default=[0, 5])
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
-    test, most = states(TEST_SEED, 5000), max(arguments.triples)
-    learned_from = states(TRAINING_SEED, most)
-    others = [states(seed, min(arguments.triples)) for seed in OTHER_SEEDS if arguments.against]
+    arrays = np.load(arguments.against) if arguments.against else {}
+    if arguments.against and "all_true_object" not in arrays:
+        parser.error(f"{arguments.against} holds no positions; take the arrays of a run of `palpate reproduce soccer`")
+    test = states(TEST_SEED, 5000)
     against = None
     if arguments.against:
-        arrays = np.load(arguments.against)
-        if not np.allclose(arrays["all_true_object"], test.object):
+        true = arrays["all_true_object"]
+        if true.shape != test.object.shape or not np.allclose(true, test.object):
             parser.error(f"{arguments.against} was measured on other triples than those of seed {TEST_SEED}")
         against = torch.from_numpy(arrays["all_object"]) - test.object
+    learned_from = states(TRAINING_SEED, max(arguments.triples))
+    others = [states(seed, min(arguments.triples)) for seed in OTHER_SEEDS if arguments.against]
     found = []
     for frequency in arguments.frequencies:
         for count in sorted(arguments.triples):
@@ -142,7 +147,15 @@ def main() -> None:
             found.append(row)
             print(row, flush=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "limit.json").write_text(json.dumps(found, indent=1) + "\n")
+    settings = {"steps": STEPS, "batch_size": BATCH, "learning_rate": RATE, "width": WIDTH, "waves": WAVES}
+    row = {
+        "settings": settings | {"against": arguments.against and arguments.against.name},
+        "rows": found,
+        "hardware": hardware(torch.device("cpu")),
+        "torch": torch.__version__,
+        "commit": commit(),
+    }
+    (arguments.out / "limit.json").write_text(json.dumps(row, indent=1) + "\n")
 
 
 if __name__ == "__main__":

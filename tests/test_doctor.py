@@ -37,6 +37,14 @@ def findings(triples: Transitions) -> dict[str, str]:
     return {finding.name: finding.severity for finding in checkup.findings}
 
 
+def test_a_machine_too_slow_to_judge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "SECONDS", 0.0)
+    checkup = palpate.check(log(states(COUNT, 0.3, seed=0)))
+    assert not checkup.probed
+    assert str(checkup).endswith("nothing forbids training (arrays alone, a training run too short to judge by)")
+    assert "residual" not in checkup.measured
+
+
 def some(keep: Callable[[States], torch.Tensor], share: float = 0.3) -> States:
     """Triples of which this holds."""
     many = states(25_000, share, seed=4)

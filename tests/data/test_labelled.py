@@ -86,6 +86,7 @@ class TestLabelled:
         ("change", "message"),
         [
             ({"agent": torch.zeros(29, 2)}, r"truth agent has shape \(29, 2\); these triples need \(30, 2\)"),
+            ({"agent": torch.tensor(1.0)}, r"truth agent has shape \(\); these triples need \(30, 2\)"),
             ({"object_next": torch.zeros(30, 3)}, r"truth object_next has shape \(30, 3\); .* \(30, 2\)"),
             ({"angle": torch.zeros(30, 1)}, r"truth angle has shape \(30, 1\); these triples need \(30,\)"),
             ({"contact": torch.zeros(30)}, r"truth contact has dtype float32; allowed is bool"),

@@ -23,7 +23,7 @@ class ControlConfig:
     episode's 20."""
     batch_size: int = 160
     epochs: int | None = None
-    """Passes over a rollout; when left out, as many as each learns most with: 40 from positions, 10 from pixels."""
+    """Passes over a rollout; when left out 10 from pixels, 40 from all else."""
     learning_rate: float = 1e-3
     """Of Adam at the start; it falls linearly to 0."""
     gamma: float = 0.95
@@ -79,7 +79,7 @@ class ControlConfig:
         demand(self.device in ("auto", "cpu", "cuda"), "device", "'auto', 'cpu' or 'cuda'")
 
     def epochs_of(self, representation: str) -> int:
-        """From pixels, more of them end far from the policy that played the rollout (a KL above 1)."""
+        """From pixels 20 end far from the policy that played the rollout already (docs/control.md)."""
         return self.epochs or (10 if representation == "pixels" else 40)
 
     @property

@@ -59,7 +59,11 @@ class Checkup:
 
     def __str__(self) -> str:
         lines = [f"{finding.severity}: {finding.name}: {finding}" for finding in self.findings]
-        looked = "arrays and a short training run" if self.probed else "arrays alone, no training run"
+        if self.probed:
+            looked = "arrays and a short training run"
+        else:
+            tried = "probe_steps" in self.measured
+            looked = f"arrays alone, {'a training run too short to judge by' if tried else 'no training run'}"
         verdict = "nothing forbids training" if self.good else "these data should not be trained on as they are"
         numbers = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in self.measured.items())
         return "\n".join([*lines, f"measured: {numbers}", f"{verdict} ({looked})"])

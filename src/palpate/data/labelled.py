@@ -59,7 +59,7 @@ class Labelled:
             per_row = () if name in ("angle", "angle_next", "contact") else (transitions.n,)
             shape = (len(transitions), *per_row)
             if x.shape != shape:
-                hint = _row_too_many(name, len(x), transitions)
+                hint = _row_too_many(name, x.shape[0] if x.dim() else 1, transitions)
                 raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}{hint}")
             bad = ~x.isfinite().view(len(x), -1).all(1)
             if bad.any():
