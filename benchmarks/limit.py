@@ -4,10 +4,10 @@
 
 The network has nothing to see: its input is the object's true place, and it is given the agent's true paths and which
 of them touched. What it says of each place is learned by our contact likelihood, as phi_ext is, and is off by what the
-triples leave open to a function as smooth as it is, learned in so many steps. The first layer's frequency says how smooth: none, the
-place alone; more, waves of about so many radians to the field's side. OUT/limit.json holds L_test for each frequency
-and size of the set, and with `--against` how the error over the field correlates with that of a run of
-`palpate reproduce soccer` on the same 10,000 triples.
+triples leave open to a function as smooth as it is, learned in so many steps. The first layer's frequency says how
+smooth: none, the place alone; more, waves of about so many radians to the field's side. OUT/limit.json holds L_test for
+each frequency and size of the set, and with `--against` how the error over the field correlates with that of a run of
+`palpate reproduce soccer`, from the same 10,000 triples and from others.
 """
 
 import argparse
