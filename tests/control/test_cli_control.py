@@ -104,7 +104,7 @@ def test_what_cannot_be_compared_is_refused_before_it_is_run(
 ) -> None:
     where = ["--representation", "truth", "--out", tmp_path, "--workers", 0, *SHORT]
     assert run(*where)[0] == 0
-    monkeypatch.setattr(room._ppo(), "train", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(room.demand_ppo(), "train", lambda *_: pytest.fail("it was run"))
     refused(run(*where, "--first-seed", 1, "--steps", 160), "runs of truth have 80 and 160 steps")
     refused(run(*where, "--representation", "pixels", "--max-step", 0.5), "runs have max_step 0.3 and 0.5")
     (tmp_path / "truth-1.json").write_text("{}")
@@ -145,7 +145,7 @@ def test_ctrl_c_prints_how_to_go_on(run: Run, tmp_path: Path, monkeypatch: pytes
     def stopped(*arguments: object) -> None:
         raise Interrupted("stopped after step 40 of 80")
 
-    monkeypatch.setattr(room._ppo(), "train", stopped)
+    monkeypatch.setattr(room.demand_ppo(), "train", stopped)
     code, _, err = run("--representation", "truth", "--out", tmp_path, "--force")
     assert code == 130
     assert err.strip().endswith(f"To go on:\n  palpate control --representation truth --out {tmp_path}")

@@ -457,7 +457,7 @@ class TestCommandLine:
     def test_figures_only(self, run: Run, tmp_path: Path) -> None:
         code, _, err = run("all", "--out", tmp_path, "--figures-only")
         assert code == 2
-        assert "holds no JSON of sprites or soccer or ablation or shares; run them first" in err
+        assert "holds no JSON of sprites or soccer or ablation or shares or control; run them first" in err
         write(tmp_path / "ablation", [row("vanilla", "point", 0, 0.01, experiment="ablation")])
         code, said, _ = run("all", "--out", tmp_path, "--figures-only")
         assert code == 0

@@ -14,7 +14,8 @@ class Reproduce:
 
     sprites: three worlds x (ours, paper-gaussian, paper, transporter, vae, supervised). soccer: the same from a camera
     beside the field and from four on the agent. ablation: our objective with one switch changed at a time. shares: few
-    contacts and many, a fixed set of triples, numbers in place of pictures. See docs/reproduce.md.
+    contacts and many, a fixed set of triples, numbers in place of pictures. control: the representations of soccer,
+    third person, and PPO from each, from true states and from pixels. See docs/reproduce.md.
 
     A run leaves one small JSON in OUT/EXPERIMENT. Those that are there are skipped, so a table grows as machine time
     comes: Ctrl-C keeps everything, and the same command goes on. A run that fails does not stop the others. Try it:
@@ -22,8 +23,8 @@ class Reproduce:
       palpate reproduce sprites --seeds 1 --worlds vanilla --methods ours supervised
     """
 
-    experiment: Positional[Literal["sprites", "soccer", "ablation", "shares", "all"]]
-    """What to run."""
+    experiment: Positional[Literal["sprites", "soccer", "ablation", "shares", "control", "all"]]
+    """What to run; all leaves control out when --worlds, --methods or --slurm are given."""
     seeds: int = 3
     """Seeds 0 to SEEDS - 1 of every run."""
     preset: Literal["auto", "small", "paper"] = "auto"
@@ -36,7 +37,8 @@ class Reproduce:
     worlds: tuple[str, ...] = ()
     """Only these worlds, for instance vanilla background."""
     methods: tuple[str, ...] = ()
-    """Only these methods, for instance ours transporter."""
+    """Only these methods, for instance ours transporter; of control interaction, paper, vae, transporter, pixels or
+    truth."""
     steps: int | None = None
     """Optimiser steps in place of the preset's."""
     paper_schedule: bool = False
@@ -62,35 +64,96 @@ class Reproduce:
     """Make runs again that are there."""
 
     def __call__(self) -> None:
-        from palpate.experiments.presets import EXPERIMENTS, cases
-        from palpate.experiments.reproduce import choose_preset, most_jobs, reproduce, tables_and_figures
-        from palpate.experiments.runs import Place
+        from palpate.experiments.control import demand_ppo
+        from palpate.experiments.presets import EXPERIMENTS
 
-        experiments = EXPERIMENTS if self.experiment == "all" else (self.experiment,)
-        if self.figures_only:
-            tables, written = tables_and_figures(self.out, experiments)
-            if not tables:
-                raise FileNotFoundError(
-                    f"{self.out} holds no JSON of {' or '.join(experiments)}; run them first, without --figures-only"
-                )
-            self._say(tables, written)
-            return
-        slurm = self._slurm()
-        preset = choose_preset(self.preset, self.device, self.steps)
-        only = {"worlds": self.worlds, "methods": self.methods}
-        planned = cases(experiments, preset, self.seeds, paper_schedule=self.paper_schedule, **only)
-        place = Place(
-            out=self.out, data=self.data, device=self.device, compile=self.compile, keep_models=self.keep_models
+        if self.experiment == "control" and (self.worlds or self.slurm):
+            raise ValueError("control is played in one world and on this machine; leave out --worlds and --slurm")
+        played = self.experiment == "control" or (
+            self.experiment == "all" and not (self.worlds or self.methods or self.slurm)
         )
-        jobs = most_jobs(planned, self.device) if self.jobs is None else self.jobs
-        report = reproduce(planned, place, jobs=jobs, slurm=slurm, force=self.force)
-        self._say(report.tables, report.written)
-        print(f"{len(report.finished)} runs made, {len(report.skipped)} were there, {len(report.failed)} failed")
-        if report.failed:
-            for name, message in report.failed.items():
+        experiments = {"all": EXPERIMENTS, "control": ()}.get(self.experiment, (self.experiment,))
+        if self.figures_only:
+            self._redraw(experiments, played)
+            return
+        if played:
+            demand_ppo()
+        failed = self._run(experiments) if experiments else {}
+        if played:
+            failed |= self._play()
+        if failed:
+            for name, message in failed.items():
                 print(f"palpate: {name}: {' '.join(message.split())}", file=sys.stderr)
             print("Their tracebacks are in .runs; the same command tries them again", file=sys.stderr)
             sys.exit(1)
+
+    def _run(self, experiments: tuple[Any, ...]) -> dict[str, str]:
+        """Why runs failed, by name."""
+        from palpate.experiments.presets import cases
+        from palpate.experiments.reproduce import most_jobs, reproduce
+
+        slurm = self._slurm()
+        only = {"worlds": self.worlds, "methods": self.methods}
+        planned = cases(experiments, self._preset(), self.seeds, paper_schedule=self.paper_schedule, **only)
+        jobs = most_jobs(planned, self.device) if self.jobs is None else self.jobs
+        report = reproduce(planned, self._place(), jobs=jobs, slurm=slurm, force=self.force)
+        self._say(report.tables, report.written)
+        print(f"{len(report.finished)} runs made, {len(report.skipped)} were there, {len(report.failed)} failed")
+        return report.failed
+
+    def _play(self) -> dict[str, str]:
+        """The same of control."""
+        from palpate.experiments.contest import write_contest
+        from palpate.experiments.tournament import FOLDER, tournament
+
+        games = tournament(
+            self._preset(),
+            self.seeds,
+            self._place(),
+            representations=self.methods,
+            jobs=self.jobs,
+            learn_again=self.force and self.experiment == "control",  # `all` has just done so
+            play_again=self.force,
+        )
+        if games.representations.failed:
+            print("control: nothing is played before all representations are there")
+            return games.representations.failed
+        table, written = write_contest(self.out / FOLDER)
+        self._say(games.representations.tables | {"control": table}, [*games.representations.written, *written])
+        print(f"{len(games.finished)} policies trained, {len(games.skipped)} were there")
+        return {}
+
+    def _redraw(self, experiments: tuple[Any, ...], played: bool) -> None:
+        from palpate.experiments.contest import write_contest
+        from palpate.experiments.reproduce import tables_and_figures
+        from palpate.experiments.tournament import FOLDER
+
+        tables, written = tables_and_figures(self.out, experiments)
+        if played and any((self.out / FOLDER).glob("*.json")):
+            tables["control"], more = write_contest(self.out / FOLDER)
+            written += more
+        if not tables:
+            names = " or ".join([*experiments, *(["control"] if played else [])])
+            raise FileNotFoundError(f"{self.out} holds no JSON of {names}; run them first, without --figures-only")
+        self._say(tables, written)
+
+    def _preset(self) -> Any:
+        from palpate.experiments.reproduce import choose_preset
+
+        return choose_preset(self.preset, self.device, self.steps)
+
+    def _place(self) -> Any:
+        from palpate.experiments.runs import Place
+        from palpate.experiments.tournament import WORLD
+
+        return Place(
+            out=self.out,
+            data=self.data,
+            device=self.device,
+            compile=self.compile,
+            keep_models=self.keep_models,
+            keep_worlds=(WORLD,) if self.experiment == "all" else (),
+        )
 
     def _slurm(self) -> Any:
         from palpate.experiments.cluster import Slurm

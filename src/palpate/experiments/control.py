@@ -84,7 +84,7 @@ def _demand_fit(
     representation: str, seeds: Sequence[int], config: ControlConfig, out: Path, folders: list[Path | None], force: bool
 ) -> None:
     """That these runs can be made, and compared with what is in `out`; none there is quietly taken for another one."""
-    _ppo()  # says so if it is not installed
+    demand_ppo()
     there = {
         (row["representation"], row["seed"]): row for row in read_results(out) if row.get("experiment") == "control"
     }
@@ -116,7 +116,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 def _perform(representation: str, seed: int, config: ControlConfig, out: Path, folder: Path | None, show: bool) -> bool:
     """Whether a run was made."""
-    ppo = _ppo()
+    ppo = demand_ppo()
     name = f"{representation}-{seed}"
     path = out / f"{name}.json"
     if path.exists():
@@ -189,7 +189,8 @@ def _model(representation: str, folder: Path) -> Representation:
     return model
 
 
-def _ppo() -> Any:
+def demand_ppo() -> Any:
+    """The room where it is done; says so if what it needs is not installed."""
     try:
         from palpate.control import ppo
     except ModuleNotFoundError as error:

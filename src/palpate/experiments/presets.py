@@ -83,6 +83,8 @@ class Preset:
     vector_triples: int = 20_000
     vector_training: Mapping[str, Any] = field(default_factory=lambda: {"steps": 4000, "batch_size": 256})
     longer: int = 4  # times as many steps for a Transporter trained to convergence; 1: no such run
+    control_steps: int = 60_000  # of PPO, in the environments
+    pixel_steps: int = 500_000  # of PPO from pixels, which takes longer
 
 
 PRESETS = {
@@ -101,6 +103,8 @@ PRESETS = {
         training=TrainingConfig(steps=300, evaluate_every=30, checkpoint_every=60, log_every=10),
         watched_triples=500,
         longer=1,
+        control_steps=20_000,
+        pixel_steps=20_000,
     ),
 }
 

@@ -41,6 +41,10 @@ class Place:
     device: str = "auto"
     compile: bool | None = None  # None: as the preset says, on a GPU
     keep_models: bool = False
+    keep_worlds: tuple[str, ...] = ()  # those whose models are kept anyway
+
+    def keeps(self, case: Case) -> bool:
+        return self.keep_models or case.world in self.keep_worlds
 
     def training(self, case: Case) -> TrainingConfig:
         config = replace(case.training, device=self.device)  # type: ignore[arg-type]
@@ -78,7 +82,7 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
             with open(path.with_suffix(".npz"), "wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
         shutil.rmtree(place.model(case), ignore_errors=True)  # of an earlier run
-        if place.keep_models and row["scores"]:
+        if place.keeps(case) and row["scores"]:
             shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
         write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
         shutil.rmtree(folder)
