@@ -557,6 +557,6 @@ class TestOtherWorlds:
         refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--option", "a b=3"), "option is 'a b=3'", "name=value")
         refused(run(*self.ARGUMENTS[:-2], *self.PIXELS, *out), "no displacements", "--agent-position info:KEY")
         refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--settle", 5), "where 0 is none that holds", "--hold")
-        refused(run("collect", "palpate/Sprites-v0", *out, "--aggregate", 2), "does not know this option", "aggregate")
+        refused(run("collect", "palpate/Sprites-v0", *out, "--aggregate", 2), "there is no option 'aggregate'")
         refused(run("collect", "no_such:Cart-v0", *out), "No module named 'no_such'", "install the package")
         assert not os.listdir(tmp_path)

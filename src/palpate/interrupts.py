@@ -31,6 +31,19 @@ def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
+def terminations_interrupt() -> Iterator[None]:
+    """The wish of a machine to end a process is heard as Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def deaf_children() -> Iterator[None]:
     """Processes started here do not hear Ctrl-C, from their first moment on: the parent hears it and ends them."""
     before = signal.getsignal(signal.SIGINT)

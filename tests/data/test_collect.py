@@ -175,6 +175,12 @@ class TestWorld:
         with pytest.raises(ValueError, match=f"num is {num}; collect at least 1 triple"):
             collect(WORLD, num)
 
+    def test_a_file_says_how_it_was_made(self, tmp_path: Path) -> None:
+        with collect("palpate/Soccer-v0", 3, out=tmp_path / "log.h5", size=16, contact_share=None) as stored:
+            said = stored.attributes
+        assert (said["view"], said["size"], said["contact_share"], said["stride"]) == ("third", 16, "None", 0.3)
+        assert said["world_version"] >= 2
+
     def test_an_existing_file_is_kept(self, world: FakeWorld, tmp_path: Path) -> None:
         (tmp_path / "log.h5").write_text("mine")
         with pytest.raises(FileExistsError, match="overwrite=True"):
@@ -508,7 +514,7 @@ class TestResume:
 
     @pytest.mark.parametrize(
         ("change", "says"),
-        [({"seed": 5}, "seed was 4 and is 5"), ({"contact_share": 0.25}, "contact_share was None and is 0.25")],
+        [({"seed": 5}, "seed was 4 and is 5"), ({"contact_share": 0.25}, r"contact_share was \S+ and is 0.25")],
     )
     def test_other_settings(self, change: dict[str, Any], says: str) -> None:
         self.stop()

@@ -12,7 +12,7 @@ from palpate.data import disk
 from palpate.data.disk import Busy, alone, write_whole
 from palpate.data.files import Writer
 from palpate.data.transitions import Batch, Transitions
-from palpate.interrupts import interrupts_wait
+from palpate.interrupts import interrupts_wait, terminations_interrupt
 
 
 class Small(io.FileIO):
@@ -98,6 +98,19 @@ class TestInterrupts:
             work()
         assert done
 
+    def test_the_wish_to_end_is_heard_as_one(self) -> None:
+        before, done = signal.getsignal(signal.SIGTERM), []
+
+        def work() -> None:
+            with terminations_interrupt(), interrupts_wait():
+                os.kill(os.getpid(), signal.SIGTERM)
+                done.append(True)
+
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert done
+        assert signal.getsignal(signal.SIGTERM) is before
+
     def test_a_handler_of_the_callers_is_kept(self) -> None:
         heard: list[int] = []
         before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
@@ -132,6 +145,13 @@ class TestAlone:
         with alone(folder):
             pass
         assert list(tmp_path.iterdir()) == []
+
+    def test_a_place_that_cannot_be_written(self, tmp_path: Path) -> None:
+        with (
+            pytest.raises(FileNotFoundError, match=r"cannot write .*gone/run: No such file"),
+            alone(tmp_path / "gone/run"),
+        ):
+            pytest.fail("there was no lock")
 
     def test_a_failure_leaves_no_lock(self, tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError), alone(tmp_path / "run"):

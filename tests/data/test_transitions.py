@@ -402,6 +402,9 @@ class TestOpenErrors:
             Transitions.open(tmp_path / "none.h5")
 
     def test_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "log.h5.parts").mkdir()
+        with pytest.raises(ValueError, match="is a folder; finish this collection with --resume; a smaller --num"):
+            Transitions.open(tmp_path / "log.h5.parts")
         with pytest.raises(ValueError, match="is a folder; give the HDF5 file inside it"):
             Transitions.open(tmp_path)
 

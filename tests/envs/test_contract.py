@@ -105,7 +105,9 @@ def test_resets_differ(env_id: str) -> None:
 
 def test_steps_do_what_they_say(env_id: str) -> None:
     """Touched if and only if moved; the agent goes exactly as far as reported; everything stays in the square."""
-    env = make(env_id, **({"max_step": 0.9} if env_id in TASKS else {}))  # larger steps, more contacts
+    # Larger steps, more contacts.
+    larger = {"max_step": 0.9} if env_id in TASKS else {"stride": 1.0} if env_id in SOCCER else {}
+    env = make(env_id, **larger)
     env.action_space.seed(0)
     o, info = env.reset(seed=0)
     contacts, stopped = 0, 0
@@ -237,9 +239,33 @@ def test_unknown_id_without_a_neighbour() -> None:
     assert "did you mean" not in str(error.value)
 
 
+@pytest.mark.parametrize("env_id", [*SOCCER, *TASKS])
+def test_pictures_of_any_size_for_the_eye(env_id: str) -> None:
+    env = gymnasium.make(env_id, size=32, render_mode="rgb_array", width=320, height=240)
+    o, _ = env.reset(seed=0)
+    views = 4 if "First" in env_id else 1
+    assert o.shape[-3:] == (32, 32, 3)
+    assert env.render().shape == (240, views * 320, 3)
+    env.close()
+    with pytest.raises(ValueError, match="the picture is 9999 x 32; allowed is 1 to 4096 pixels on a side"):
+        gymnasium.make(env_id, size=32, width=9999)
+
+
+@pytest.mark.parametrize("env_id", SOCCER)
+def test_random_actions_are_those_of_a_collected_set(env_id: str) -> None:
+    env = gymnasium.make(env_id, size=32, stride=0.1)
+    assert env.action_space.high.tolist() == pytest.approx([0.1, 0.1])
+    assert gymnasium.make(env_id, size=32, stride=1.0).action_space.high.tolist() == pytest.approx([0.9, 0.9])
+
+
 def test_unknown_option(world_id: str) -> None:
-    with pytest.raises(ValueError, match="does not know this option: .*sice"):
+    says = "there is no option 'sice'; this world has .*contact_share.*; did you mean 'size'"
+    with pytest.raises(ValueError, match=says):
         world(world_id, sice=32)
+    with pytest.raises(ValueError, match=says):
+        make(world_id, sice=32)
+    with pytest.raises(ValueError, match=r"size is \(48, 64\); allowed is 16 to .* one number for both sides"):
+        world(world_id, size=(48, 64))
 
 
 def test_shell_and_world_are_one(world_id: str) -> None:

@@ -20,6 +20,7 @@ from palpate.data.stepping import NAMES as STEPPING
 from palpate.data.stepping import Stepping
 from palpate.data.transitions import Transitions
 from palpate.data.workers import Recipe, packed_blocks
+from palpate.interrupts import terminations_interrupt
 
 Progress: TypeAlias = Callable[[int, int], object]
 Source: TypeAlias = str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[Any, Any]]
@@ -101,7 +102,9 @@ def collect(
             return _in_memory(origin, num, labelled, report)
         place = parts_of(out)
         with alone(place) if place.parent.is_dir() else nullcontext():  # where it is not, Parts says so
-            _to_file(origin, num, Parts(out, origin.attributes, resume=resume, overwrite=overwrite), report)
+            parts = Parts(out, origin.attributes, resume=resume, overwrite=overwrite)
+            with terminations_interrupt():
+                _to_file(origin, num, parts, report)
     return Labelled.open(out) if labelled else Transitions.open(out)
 
 
@@ -111,7 +114,10 @@ def _origin(env: Source, seed: int, workers: int, labelled: bool, options: dict[
     stepped = not isinstance(env, str) or ":" in env or (env in gymnasium.registry and not env.startswith("palpate/"))
     if not stepped:
         assert isinstance(env, str)
-        return _Origin(partial(world, env, **options), _attributes(env, seed, options), workers)
+        origin = _Origin(partial(world, env, **options), _attributes(env, seed, options), workers)
+        if hasattr(origin.world, "settings"):  # all of them, so that two sets can be told apart later
+            origin.attributes |= _attributes(env, seed, origin.world.settings())
+        return origin
     stepping = Stepping(**{name: options.pop(name) for name in STEPPING if name in options})
     if isinstance(env, str):
         if stepping.observation == "render":

@@ -91,7 +91,11 @@ def alone(folder: Path) -> Iterator[None]:
         yield
         return
     lock = folder.with_name(f"{folder.name}.lock")
-    with lock.open("w") as file:
+    try:
+        opened = lock.open("w")
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {folder}: {error.strerror}") from error
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A file that someone removed in between locks nobody out.

@@ -175,7 +175,10 @@ def open_hdf5(path: Path) -> h5py.File:
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the HDF5 file inside it")
+        advice = "give the HDF5 file inside it"
+        if path.suffix == ".parts":
+            advice = "finish this collection with --resume; a smaller --num takes what there is"
+        raise ValueError(f"{path} is a folder; {advice}")
     try:
         return h5py.File(path, "r")
     except OSError as error:

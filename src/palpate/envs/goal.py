@@ -7,8 +7,10 @@ from typing import Any, Literal, final
 import gymnasium
 import numpy as np
 
+from palpate.envs.options import configured
 from palpate.envs.shells import displacement, happened
 from palpate.envs.soccer import Scene, Soccer, SoccerConfig
+from palpate.envs.soccer.cameras import demand_shown
 from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, GOAL_DEPTH, GOAL_MOUTH, RIGHT_GOAL
 from palpate.envs.soccer.window import Window
 
@@ -51,18 +53,22 @@ class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     The reward is the negative distance between ball and goal, barycentre to barycentre, after the step; so it is never
     positive, and an episode's return says how soon the ball came how near. `info` holds what `SoccerEnv`'s does, and
     `goal`, whether the ball lies in the right goal. `reset(options={"agent": ..., "object": ...})` places one or both.
+    `width` and `height` are those of `render`, the observation's size when left out.
     """
 
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own convention
 
-    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
+    ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode is {render_mode!r}; allowed are None, 'rgb_array' and 'human'")
         self.render_mode = render_mode
-        self.config = GoalConfig(**options)
+        self.config = configured(GoalConfig, options)
         self.world = Soccer(SoccerConfig(view="third", size=self.config.size, agent_speed=self.config.agent_speed))
         self._window = Window(self.world.config) if render_mode == "human" else None
         size, reach = self.config.size, np.float32(self.config.max_step)
+        self._shown = demand_shown(width or size, height or size)
         self.observation_space = (
             gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
             if self.config.observation == "picture"
@@ -92,7 +98,7 @@ class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """What the camera beside the field sees, whatever the observation; with "human", a window shows it."""
         if self.render_mode != "rgb_array" or self.scene is None:
             return None
-        return self.world.observe(self.scene)[0]
+        return self.world.render(self.scene, "third", *self._shown)[0]
 
     def close(self) -> None:
         self.world.close()

@@ -7,6 +7,7 @@ import gymnasium
 import torch
 
 from palpate.envs.goal import MAX_STEPS
+from palpate.envs.options import configured
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.sprites import Sprites, SpritesConfig
 
@@ -49,6 +50,11 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
 
     Typed as anything, since who asks by name knows which of the two it is. A soccer world is to be closed.
     """
+    config = _config(env_id, options)
+    return Soccer(config) if isinstance(config, SoccerConfig) else Sprites(config, device)
+
+
+def _config(env_id: str, options: dict[str, Any]) -> SoccerConfig | SpritesConfig:
     worlds = SPRITES | SOCCER
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
@@ -56,8 +62,4 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
         others = "" if env_id.startswith("palpate/") else "; one of another package is written MODULE:ID"
         raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}{others}")
     options = worlds[env_id] | options
-    try:
-        config = SoccerConfig(**options) if env_id in SOCCER else SpritesConfig(**options)
-    except TypeError as error:
-        raise ValueError(f"{env_id} does not know this option: {error}") from error
-    return Soccer(config) if isinstance(config, SoccerConfig) else Sprites(config, device)
+    return configured(SoccerConfig, options) if env_id in SOCCER else configured(SpritesConfig, options)

@@ -6,9 +6,11 @@ import gymnasium
 import numpy as np
 import torch
 
+from palpate.envs.options import configured
 from palpate.envs.soccer import Scene as SoccerScene
 from palpate.envs.soccer import Soccer, SoccerConfig
-from palpate.envs.soccer.config import AGENT_RANGE
+from palpate.envs.soccer.cameras import demand_shown
+from palpate.envs.soccer.config import AGENT_RANGE, FIRST_PERSON
 from palpate.envs.soccer.physics import Outcome
 from palpate.envs.soccer.window import Window
 from palpate.envs.sprites import Scene, Sprites, SpritesConfig, Triple
@@ -27,7 +29,7 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode is {render_mode!r}; allowed are None and 'rgb_array'")
         self.render_mode = render_mode
-        self.world = Sprites(SpritesConfig(**options))
+        self.world = Sprites(configured(SpritesConfig, options))
         size = self.world.config.size
         reach = 1 - 2 * self.world.config.agent_radius
         self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
@@ -67,7 +69,8 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
 class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """One soccer scene. Observations are pictures [h, w, 3], in first person [4, h, w, 3]; an action is the agent's
-    wanted displacement, and a step lasts until the ball rests.
+    wanted displacement, and a step lasts until the ball rests. `width` and `height` are those of `render`, the
+    observation's size when left out; large pictures are drawn with shadows.
 
     There is no task: the reward is 0 and episodes do not end. `info` holds the true state and, after a step,
     `displacement`, how far the agent really went before the border or a pinned ball stopped it, and `contact`. Steps
@@ -77,16 +80,20 @@ class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own convention
 
-    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
+    ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode is {render_mode!r}; allowed are None, 'rgb_array' and 'human'")
         self.render_mode = render_mode
-        self.world = Soccer(SoccerConfig(**options))
+        self.world = Soccer(configured(SoccerConfig, options))
         self._window = Window(self.world.config) if render_mode == "human" else None
-        size, (low, high) = self.world.config.size, AGENT_RANGE
+        size = self.world.config.size
+        self._shown = demand_shown(width or size, height or size)
         views = (4,) if self.world.config.view == "first" else ()
         self.observation_space = gymnasium.spaces.Box(0, 255, (*views, size, size, 3), np.uint8)
-        self.action_space = gymnasium.spaces.Box(low - high, high - low, (2,), np.float32)
+        most = min(self.world.config.stride, AGENT_RANGE[1] - AGENT_RANGE[0])
+        self.action_space = gymnasium.spaces.Box(-most, most, (2,), np.float32)
         self._scene: SoccerScene | None = None
 
     def reset(
@@ -106,11 +113,11 @@ class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._observation(), 0.0, False, False, info
 
     def render(self) -> np.ndarray | None:
-        """The observation, four views side by side; with "human", the window shows the scene by itself."""
+        """What the cameras see, four views side by side; with "human", the window shows the scene by itself."""
         if self.render_mode != "rgb_array" or self._scene is None:
             return None
-        seen = self.world.observe(self._scene)[0]
-        return np.concatenate(seen, axis=1) if seen.ndim == 4 else seen
+        cameras = FIRST_PERSON if self.world.config.view == "first" else ("third",)
+        return np.concatenate([self.world.render(self._scene, name, *self._shown)[0] for name in cameras], axis=1)
 
     def close(self) -> None:
         self.world.close()

@@ -9,11 +9,13 @@ Legend: b batch, k candidates, p side of a sprite's patch in pixels, h and w pic
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from palpate.envs.options import demand_size
 
 AGENT_COLOUR = (235, 60, 50)
 OBJECT_COLOUR = (70, 205, 90)
@@ -67,8 +69,7 @@ class SpritesConfig:
     rectangle_half_sides: tuple[float, float] = (0.165, 0.015)
 
     def __post_init__(self) -> None:
-        if not 16 <= self.size <= 1024:
-            raise ValueError(f"size is {self.size} pixels; allowed is 16 to 1024")
+        demand_size(self.size, 1024)
         if self.body not in ("diamond", "rectangle"):
             raise ValueError(f"body is {self.body!r}; allowed are 'diamond' and 'rectangle'")
         if self.contact_share is not None and not 0 <= self.contact_share <= 1:
@@ -110,6 +111,10 @@ class Sprites:
         self._pixels = torch.arange(self.config.size, device=self.device)
         self._candidates = self._count_candidates()
         self._compiled = False
+
+    def settings(self) -> dict[str, Any]:
+        """All that the triples of a seed follow from."""
+        return asdict(self.config)
 
     def compile(self) -> None:
         """Fuse the arithmetic of choosing and drawing, which is hundreds of small kernels otherwise."""

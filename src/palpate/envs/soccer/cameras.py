@@ -16,6 +16,13 @@ LARGEST_PICTURE = 4096
 FINE_FROM = 257  # pixels on a side: smaller pictures are data and drawn fast, larger ones are for the eye
 
 
+def demand_shown(width: int, height: int) -> tuple[int, int]:
+    """Both, if a picture can be so large."""
+    if not (1 <= width <= LARGEST_PICTURE and 1 <= height <= LARGEST_PICTURE):
+        raise ValueError(f"the picture is {width} x {height}; allowed is 1 to {LARGEST_PICTURE} pixels on a side")
+    return width, height
+
+
 @final
 class Cameras:
     """Draws states; OpenGL is asked for with the first picture and let go by `close`."""
@@ -39,8 +46,7 @@ class Cameras:
         for name in cameras:
             if name not in CAMERAS:
                 raise ValueError(f"camera is {name!r}; allowed are {', '.join(map(repr, CAMERAS))}")
-        if not (1 <= width <= LARGEST_PICTURE and 1 <= height <= LARGEST_PICTURE):
-            raise ValueError(f"the picture is {width} x {height}; allowed is 1 to {LARGEST_PICTURE} pixels on a side")
+        demand_shown(width, height)
         if self._closed:
             raise ValueError("this world was closed; make another to draw more pictures")
         ready = self._ready(FINE if max(width, height) >= FINE_FROM else FAST)

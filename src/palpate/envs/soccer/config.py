@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from palpate.envs.options import demand_size
+
 SCALE = 10.0  # metres on a side of the unit square
 AGENT_RANGE = (0.05, 0.95)  # of the agent's centre, both axes
 FENCE_RANGE = (0.17, 0.83)  # of the ball's centre, both axes
@@ -49,7 +51,7 @@ class SoccerConfig:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed is {allowed}")
 
         demand(self.view in VIEWS, "view", " or ".join(map(repr, VIEWS)))
-        demand(16 <= self.size <= 2048, "size", "16 to 2048 pixels")
+        demand_size(self.size, 2048)
         demand(
             self.contact_share is None or 0 <= self.contact_share <= 1,
             "contact_share",

@@ -6,12 +6,13 @@ ball moves if and only if the agent touches it on its way, and a step lasts unti
 Legend: b batch, k candidates, v views, h and w picture height and width.
 """
 
-from typing import NamedTuple, Self, final
+from dataclasses import asdict
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
 from palpate.envs.soccer.cameras import Cameras
-from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, SoccerConfig
+from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, VERSION, SoccerConfig
 from palpate.envs.soccer.mechanics import fence
 from palpate.envs.soccer.physics import Outcome, Physics
 
@@ -79,6 +80,10 @@ class Soccer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def settings(self) -> dict[str, Any]:
+        """All that the rows of a seed follow from."""
+        return asdict(self.config) | {"world_version": VERSION}
 
     # States
 
