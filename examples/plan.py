@@ -78,16 +78,17 @@ def main() -> None:
     which.add_argument("--model", help="folder of a representation")
     which.add_argument("--truth", action="store_true", help="use the true states")
     parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--ball", choices=("centre", "random"), default="centre", help="where it starts")
     parser.add_argument("--known", type=int, default=20, help="places of the agent that are known, for the frame")
     arguments = parser.parse_args()
     if min(arguments.episodes, arguments.known) < 1:
         parser.error(f"episodes is {arguments.episodes} and known {arguments.known}; allowed is 1 or more")
     if arguments.truth:
-        env: Any = gymnasium.make("palpate/SoccerGoal-v0", observation="state")
+        env: Any = gymnasium.make("palpate/SoccerGoal-v0", observation="state", ball=arguments.ball)
         see, reach = (lambda o: (o[:2], o[2:])), env.unwrapped.world.config.reach
     else:
         size = palpate.load(arguments.model).config.observation_shape[-1]
-        env = gymnasium.make("palpate/SoccerGoal-v0", size=size)
+        env = gymnasium.make("palpate/SoccerGoal-v0", size=size, ball=arguments.ball)
         see, reach = learned(arguments.model, env, arguments.known)
     most, goal = float(env.action_space.high[0]), np.array(GOAL)
     goals, steps, returns = 0, [], []

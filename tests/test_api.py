@@ -343,6 +343,11 @@ class TestEvaluate:
         assert right.agent_error < 10
         assert wrong.l_test == pytest.approx(right.l_test)
 
+    def test_tested_on_what_it_learned_from(self) -> None:
+        labelled = labelled_vectors()
+        with pytest.warns(UserWarning, match="100% of the test triples are among those to learn from"):
+            palpate.fit(labelled.transitions, test=labelled, **SHORT)
+
     def test_during_the_run(self, tmp_path: Path) -> None:
         model = palpate.fit(vectors(), test=labelled_vectors(40), out=tmp_path / "run", **SHORT)
         rows = read_log(tmp_path / "run" / "metrics.jsonl")

@@ -127,6 +127,8 @@ def fit(
     torch.manual_seed(config.seed)
     data = _opened(data, method, device)
     triples = data.transitions if isinstance(data, Labelled) else data
+    if test is not None and isinstance(triples, Transitions):
+        _warn_of_seen(test.transitions, triples)
     switches = switches or {}
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink}
     given |= {"body": body, "radius": radius}
@@ -273,6 +275,16 @@ def _feed(data: Transitions | Labelled | Sprites, method: Method, config: Traini
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, config.batch_size, device, config.seed, least_contacts=config.least_contacts)
     return Feed(kept_source, sample, triples.action, held_rows, repr(triples), held_out.episode)
+
+
+def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
+    share = test.shared_with(triples)
+    if share:
+        warnings.warn(
+            f"{share:.0%} of the test triples are among those to learn from, so scores will be too good; collect "
+            "others, with another seed",
+            stacklevel=3,
+        )
 
 
 def _spread_rows(triples: Transitions) -> list[int]:

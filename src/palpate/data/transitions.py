@@ -212,6 +212,17 @@ class Transitions:
         )
         return Batch(o, torch.from_numpy(self._action[rows]), o_next)
 
+    def shared_with(self, other: "Transitions", most: int = 64) -> float:
+        """Share of these rows that are rows of `other` too, judged by `most` of them."""
+        if self.observation_shape != other.observation_shape or self.n != other.n:
+            return 0.0
+        looked_at = range(0, len(self), -(-len(self) // most))
+        return sum(self._is_in(other, row) for row in looked_at) / len(looked_at)
+
+    def _is_in(self, other: "Transitions", row: int) -> bool:
+        candidates = (other.action == self.action[row]).all(1).nonzero()[:256, 0]  # of few actions there are many alike
+        return bool((other.rows(candidates).o == self.rows([row]).o).flatten(1).all(1).any())
+
     def blocks(self) -> Iterator[slice]:
         """Slices that cover the set in order, each small enough to pass through memory."""
         step = max(1, BLOCK_BYTES * len(self) // self.nbytes)

@@ -70,7 +70,7 @@ class SpritesEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """One soccer scene. Observations are pictures [h, w, 3], in first person [4, h, w, 3]; an action is the agent's
     wanted displacement, and a step lasts until the ball rests. `width` and `height` are those of `render`, the
-    observation's size when left out; large pictures are drawn with shadows.
+    observation's size when left out.
 
     There is no task: the reward is 0 and episodes do not end. `info` holds the true state and, after a step,
     `displacement`, how far the agent really went before the border or a pinned ball stopped it, and `contact`. Steps
