@@ -201,14 +201,14 @@ def test_where_the_scout_is_does_not_matter_but_for_a_constant() -> None:
 
 
 def scouted(
-    scout: float, own: float, progress: float, *, apart: bool = True, train: bool = True, threshold: float = 0.1
+    scout: float, own: float, progress: float, *, apart: bool = True, threshold: float = 0.1
 ) -> dict[str, float]:
     """Terms of 64 triples without any step; in half of them the object moves, as the `scout` and as z_ext itself say
     by so much. Squared, more than `threshold` of the scout's and 0.1 of z_ext's counts as moved.
     """
     torch.manual_seed(0)
     config = ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(egocentric=True))
-    model = Interaction(config).train(train)
+    model = Interaction(config)
     assert model.scout is not None
     for split, least in ((model.split, 0.1), (model.scout.split, threshold)):
         split.eval()  # keeps what is put there
@@ -243,16 +243,15 @@ def test_a_batch_of_contacts_alone_is_not_followed_anywhere() -> None:
 
 
 def test_a_contact_needs_a_second_witness_as_soon_as_there_is_one() -> None:
-    def contacts(scout: float, own: float, progress: float, **how: bool) -> bool:
+    def contacts(scout: float, own: float, progress: float, *, apart: bool = True) -> bool:
         """Nobody goes anywhere near those objects, so that contacts are a surprise."""
-        return scouted(scout, own, progress, **how)["contact"] > 2 * scouted(0.0, 0.0, progress)["contact"]
+        return scouted(scout, own, progress, apart=apart)["contact"] > 2 * scouted(0.0, 0.0, progress)["contact"]
 
     assert contacts(5.0, 5.0, 0.56)
     assert not contacts(5.0, 0.0, 0.56)
     assert not contacts(0.0, 5.0, 0.56)
     assert contacts(5.0, 0.0, 0.54)  # z_ext is not free yet,
-    assert contacts(5.0, 0.0, 0.56, apart=False)  # or cannot tell;
-    assert contacts(5.0, 0.0, 0.56, train=False)  # and it does not choose what it is judged by
+    assert contacts(5.0, 0.0, 0.56, apart=False)  # or cannot tell
 
 
 def contrast(apart: float, agent_spread: bool) -> float:

@@ -148,13 +148,13 @@ class Interaction(Model):
         they move nothing but its mean.
 
         An object that the scout has lost, behind a net for example, seems to have moved. Such triples are not followed,
-        and as soon as z_ext is free and its own classes are apart, it has to agree that the object `moved` [b]. Of
-        triples that are held out the scout alone tells: what is judged must not choose what it is judged by.
+        and as soon as z_ext is free it has to agree that the object `moved` [b]. Its word counts while it tells two
+        classes apart: one that sees nothing move would have no contacts to explain.
         """
         place, place_next = place_both.chunk(2)
         told = scout.split.told(place, place_next)
         alone = (progress < FREE_FROM) | (self.split.valley < SEPARABLE)
-        touched = told & (moved | alone) if self.training else told
+        touched = told & (moved | alone)
         free, left = (((progress - FOLLOWS_UNTIL) / (end - FOLLOWS_UNTIL)).clamp(0, 1) for end in (FREE_FROM, LEFT_AT))
         mean = ext_both.mean(0)
         led = ext_both.detach() + mean - mean.detach()
