@@ -343,6 +343,10 @@ class TestEvaluate:
         assert right.agent_error < 10
         assert wrong.l_test == pytest.approx(right.l_test)
 
+    def test_a_test_needs_labels(self) -> None:
+        with pytest.raises(ValueError, match=r"test is Transitions.*; allowed are labelled triples"):
+            palpate.fit(vectors(), test=vectors(), **SHORT)  # type: ignore[arg-type]
+
     def test_tested_on_what_it_learned_from(self) -> None:
         labelled = labelled_vectors()
         with pytest.warns(UserWarning, match="100% of the test triples are among those to learn from"):

@@ -41,6 +41,7 @@ from palpate.quality import assess
 from palpate.representation import Representation
 from palpate.training import steps_done, train, training_device
 
+COINCIDENCE = 0.02  # share of test triples that may be among those learned from by chance
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
 HELD_OUT_BLOCK = 256  # rows looked at together
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
@@ -127,6 +128,8 @@ def fit(
     torch.manual_seed(config.seed)
     data = _opened(data, method, device)
     triples = data.transitions if isinstance(data, Labelled) else data
+    if test is not None and not isinstance(test, Labelled):
+        raise ValueError(f"test is {test!r}; allowed are labelled triples, palpate.Labelled")
     if test is not None and isinstance(triples, Transitions):
         _warn_of_seen(test.transitions, triples)
     switches = switches or {}
@@ -279,7 +282,7 @@ def _feed(data: Transitions | Labelled | Sprites, method: Method, config: Traini
 
 def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
     share = test.shared_with(triples)
-    if share:
+    if share > COINCIDENCE:
         warnings.warn(
             f"{share:.0%} of the test triples are among those to learn from, so scores will be too good; collect "
             "others, with another seed",

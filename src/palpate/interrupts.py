@@ -32,11 +32,18 @@ def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def terminations_interrupt() -> Iterator[None]:
-    """The wish of a machine to end a process is heard as Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
+    """The wish of a machine to end a process is heard as Ctrl-C, also by one that is deaf to that."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def ask(*_: object) -> None:
+        if not callable(signal.getsignal(signal.SIGINT)):  # in the background of a shell, for one
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, ask)
     try:
         yield
     finally:

@@ -111,6 +111,14 @@ class TestInterrupts:
         assert done
         assert signal.getsignal(signal.SIGTERM) is before
 
+    def test_also_where_nobody_listens_to_ctrl_c(self) -> None:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with pytest.raises(KeyboardInterrupt), terminations_interrupt():
+                os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
     def test_a_handler_of_the_callers_is_kept(self) -> None:
         heard: list[int] = []
         before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))

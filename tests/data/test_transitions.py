@@ -240,14 +240,18 @@ class TestRows:
             data.subset([0]).split(0.5)
 
     def test_rows_that_are_in_another_set_too(self) -> None:
-        two_actions = vectors(100) | {"action": np.tile([[1.0, 0.0], [0.0, 1.0]], (50, 1))}
-        for fields in (pictures(100), vectors(100), two_actions):
+        few_alike = vectors(100) | {"action": np.repeat(vectors(20)["action"], 5, axis=0)}
+        for fields in (pictures(100), vectors(100), few_alike):
             many = Transitions(**fields)
             some, others = many.subset(range(60)), many.subset(range(50, 100))
             assert some.shared_with(others) == pytest.approx(10 / 60)
             assert others.shared_with(many) == 1
             assert many.subset(range(50)).shared_with(others) == 0
         assert Transitions(**pictures()).shared_with(Transitions(**vectors())) == 0
+        other_end = vectors() | {"next_observation": vectors()["next_observation"] + 1}
+        assert Transitions(**vectors()).shared_with(Transitions(**other_end)) == 0
+        one_action = Transitions(**vectors() | {"action": np.ones((40, 2))})
+        assert one_action.shared_with(one_action) == 0  # not known
 
     def test_blocks_cover_the_set(self, data: Transitions, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 4)

@@ -247,8 +247,9 @@ def test_pictures_of_any_size_for_the_eye(env_id: str) -> None:
     assert o.shape[-3:] == (32, 32, 3)
     assert env.render().shape == (240, views * 320, 3)
     env.close()
-    with pytest.raises(ValueError, match="the picture is 9999 x 32; allowed is 1 to 4096 pixels on a side"):
-        gymnasium.make(env_id, size=32, width=9999)
+    for width in (0, 9999, 320.5):
+        with pytest.raises(ValueError, match=f"the picture is {width} x 32; allowed is 1 to 4096 pixels on a side"):
+            gymnasium.make(env_id, size=32, width=width)
 
 
 @pytest.mark.parametrize("env_id", SOCCER)
@@ -264,6 +265,10 @@ def test_unknown_option(world_id: str) -> None:
         world(world_id, sice=32)
     with pytest.raises(ValueError, match=says):
         make(world_id, sice=32)
+    flag = "background" if world_id in SPRITES else "shadows"
+    with pytest.raises(ValueError, match=f"{flag} is 'no'; allowed is True or False"):
+        world(world_id, **{flag: "no"})
+    assert world(world_id, size=np.int64(32)).observation_shape[1:] == (32, 32)
     with pytest.raises(ValueError, match=r"size is \(48, 64\); allowed is 16 to .* one number for both sides"):
         world(world_id, size=(48, 64))
 

@@ -13,6 +13,7 @@ from palpate.control.settings import ControlConfig
 from palpate.experiments import presets, tournament
 from palpate.experiments.presets import PRESETS
 from palpate.experiments.runs import Place
+from palpate.training import Interrupted, NonFiniteLoss
 
 Play = Callable[..., tournament.Games]
 Run = Callable[..., tuple[int, str, str]]
@@ -60,6 +61,20 @@ def test_a_representation_without_its_model_is_not_made_again_unasked(play: Play
     assert play("vae", learn_again=True).finished == ["vae-0"]
 
 
+def test_a_representation_that_diverged_is_said_and_not_made_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverges(*given: Any, out: Path, **more: Any) -> Any:
+        out.mkdir(parents=True)
+        (out / "metrics.jsonl").touch()
+        raise NonFiniteLoss("the loss is nan")
+
+    monkeypatch.setattr("palpate.experiments.runs.fit", diverges)
+    games = play("truth", "vae")
+    assert games.representations.failed == {"soccer/third-vae-0": tournament.DIVERGED}
+    assert games.finished == []
+    with pytest.raises(ValueError, match="third-vae-0.json: its loss was not finite, .* choose the others with --m"):
+        play("truth", "vae")
+
+
 def test_nothing_is_played_where_a_representation_failed(
     play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +99,8 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("words", "says"),
         [
-            (("--worlds", "third"), "leave out --worlds and --slurm"),
+            (("--worlds", "third"), "leave out --worlds, --slurm and --paper-schedule"),
+            (("--paper-schedule",), "leave out --worlds, --slurm and --paper-schedule"),
             (("--methods", "ours"), "method is 'ours'; control has interaction, paper, vae"),
         ],
     )
@@ -92,6 +108,18 @@ class TestCommand:
         code, _, err = command("reproduce", "control", *words)
         assert code == 2
         assert says in err
+
+    def test_stopped_while_playing_it_says_how_to_go_on(
+        self, command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stopped(*given: Any, **more: Any) -> Any:
+            raise Interrupted("stopped after step 80 of 240")
+
+        monkeypatch.setattr("palpate.control.ppo.train", stopped)
+        words = ("reproduce", "control", "--methods", "truth", "--device", "cpu", "--out", str(tmp_path))
+        code, _, err = command(*words)
+        assert code == 130
+        assert err.splitlines()[-1].strip() == f"palpate {' '.join(words)}"
 
     def test_runs_and_redraws(self, command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(presets.PRESETS, "small", replace(TINY, name="small"))

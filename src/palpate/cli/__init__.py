@@ -90,7 +90,7 @@ def _explain(error: Exception, arguments: list[str]) -> None:
     if isinstance(error, WorkerError):
         print(f"{error.trace}palpate: {_one_line(error)}", file=sys.stderr)
         sys.exit(1)
-    resume = [] if arguments[0] == "control" else ["--resume"]  # it goes on by itself
+    resume = [] if arguments[0] in ("control", "reproduce") else ["--resume"]  # those go on by themselves
     if isinstance(error, Interrupted | Stopped):
         again = shlex.join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), *resume])
         print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)

@@ -14,7 +14,9 @@ def pairs(flag: str, pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def literal(text: str) -> Any:
-    """A number, True, a tuple and so on where it reads as one in Python, else the text itself."""
+    """A number, true, a tuple and so on where it reads as one in Python, else the text itself."""
+    if text in ("true", "false"):
+        return text == "true"
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

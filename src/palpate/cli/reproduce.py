@@ -66,26 +66,33 @@ class Reproduce:
     def __call__(self) -> None:
         from palpate.experiments.control import demand_ppo
         from palpate.experiments.presets import EXPERIMENTS
+        from palpate.experiments.tournament import demand_models
 
-        if self.experiment == "control" and (self.worlds or self.slurm):
-            raise ValueError("control is played in one world and on this machine; leave out --worlds and --slurm")
-        played = self.experiment == "control" or (
-            self.experiment == "all" and not (self.worlds or self.methods or self.slurm)
-        )
+        if self.experiment == "control" and (self.worlds or self.slurm or self.paper_schedule):
+            raise ValueError(
+                "control is played in one world and on this machine; leave out --worlds, --slurm and --paper-schedule"
+            )
+        played = self._is_played()
         experiments = {"all": EXPERIMENTS, "control": ()}.get(self.experiment, (self.experiment,))
         if self.figures_only:
             self._redraw(experiments, played)
             return
         if played:
             demand_ppo()
+            if experiments and not self.force:
+                demand_models(self._preset(), self.seeds, self._place())
         failed = self._run(experiments) if experiments else {}
-        if played:
-            failed |= self._play()
+        if played and not failed:
+            failed = self._play()
         if failed:
             for name, message in failed.items():
                 print(f"palpate: {name}: {' '.join(message.split())}", file=sys.stderr)
             print("Their tracebacks are in .runs; the same command tries them again", file=sys.stderr)
             sys.exit(1)
+
+    def _is_played(self) -> bool:
+        only = self.worlds or self.methods or self.slurm
+        return self.experiment == "control" or (self.experiment == "all" and not only)
 
     def _run(self, experiments: tuple[Any, ...]) -> dict[str, str]:
         """Why runs failed, by name."""
@@ -152,7 +159,7 @@ class Reproduce:
             device=self.device,
             compile=self.compile,
             keep_models=self.keep_models,
-            keep_worlds=(WORLD,) if self.experiment == "all" else (),
+            keep_worlds=(WORLD,) if self._is_played() else (),
         )
 
     def _slurm(self) -> Any:

@@ -20,6 +20,7 @@ from palpate.data.episodes import Shifted, last_rows, pair, split_episodes
 from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, take
 
 Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset | Shifted
+MOST_ALIKE = 8  # rows with one and the same action that are worth reading
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
 
 BLOCK_BYTES = 64 * 1024**2  # read at a time when a whole set passes through memory
@@ -213,15 +214,21 @@ class Transitions:
         return Batch(o, torch.from_numpy(self._action[rows]), o_next)
 
     def shared_with(self, other: "Transitions", most: int = 64) -> float:
-        """Share of these rows that are rows of `other` too, judged by `most` of them."""
+        """Share of these rows that are rows of `other` too, judged by `most` of them.
+
+        Where actions repeat all the time it is not known, and taken for 0.
+        """
         if self.observation_shape != other.observation_shape or self.n != other.n:
             return 0.0
         looked_at = range(0, len(self), -(-len(self) // most))
-        return sum(self._is_in(other, row) for row in looked_at) / len(looked_at)
-
-    def _is_in(self, other: "Transitions", row: int) -> bool:
-        candidates = (other.action == self.action[row]).all(1).nonzero()[:256, 0]  # of few actions there are many alike
-        return bool((other.rows(candidates).o == self.rows([row]).o).flatten(1).all(1).any())
+        mine, theirs, shared = self.action, other.action, 0
+        for row in looked_at:
+            alike = (theirs == mine[row]).all(1).nonzero()[:, 0]
+            if 0 < len(alike) <= MOST_ALIKE:
+                there, here = other.rows(alike), self.rows([row])
+                same = [(x == y).flatten(1).all(1) for x, y in ((there.o, here.o), (there.o_next, here.o_next))]
+                shared += int((same[0] & same[1]).any())
+        return shared / len(looked_at)
 
     def blocks(self) -> Iterator[slice]:
         """Slices that cover the set in order, each small enough to pass through memory."""

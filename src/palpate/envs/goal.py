@@ -68,7 +68,7 @@ class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.world = Soccer(SoccerConfig(view="third", size=self.config.size, agent_speed=self.config.agent_speed))
         self._window = Window(self.world.config) if render_mode == "human" else None
         size, reach = self.config.size, np.float32(self.config.max_step)
-        self._shown = demand_shown(width or size, height or size)
+        self._shown = demand_shown(*(size if side is None else side for side in (width, height)))
         self.observation_space = (
             gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
             if self.config.observation == "picture"

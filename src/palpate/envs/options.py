@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import fields
+from numbers import Integral
 from typing import Any, TypeVar
 
 Config = TypeVar("Config")
@@ -10,15 +11,17 @@ Config = TypeVar("Config")
 
 def configured(config: type[Config], options: Mapping[str, Any]) -> Config:
     """The settings with these options; one that there is not is named with those that there are."""
-    known = [field.name for field in fields(config)]  # type: ignore[arg-type]
-    for name in options:
+    known = {field.name: field.type for field in fields(config)}  # type: ignore[arg-type]
+    for name, value in options.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"there is no option {name!r}; this world has {', '.join(known)}{hint}")
+        if known[name] is bool and not isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}; allowed is True or False")
     return config(**options)
 
 
 def demand_size(size: Any, most: int) -> None:
-    if not isinstance(size, int) or not 16 <= size <= most:
+    if not isinstance(size, Integral) or not 16 <= int(size) <= most:
         raise ValueError(f"size is {size!r}; allowed is 16 to {most} pixels, one number for both sides")

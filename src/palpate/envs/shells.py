@@ -89,7 +89,7 @@ class SoccerEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.world = Soccer(configured(SoccerConfig, options))
         self._window = Window(self.world.config) if render_mode == "human" else None
         size = self.world.config.size
-        self._shown = demand_shown(width or size, height or size)
+        self._shown = demand_shown(*(size if side is None else side for side in (width, height)))
         views = (4,) if self.world.config.view == "first" else ()
         self.observation_space = gymnasium.spaces.Box(0, 255, (*views, size, size, 3), np.uint8)
         most = min(self.world.config.stride, AGENT_RANGE[1] - AGENT_RANGE[0])

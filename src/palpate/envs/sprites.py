@@ -17,6 +17,8 @@ from torch import Tensor
 
 from palpate.envs.options import demand_size
 
+VERSION = 1  # of the world: raised when a seed gives other triples or other pictures
+
 AGENT_COLOUR = (235, 60, 50)
 OBJECT_COLOUR = (70, 205, 90)
 CHECKER_COLOURS = ((12, 22, 92), (36, 84, 212))
@@ -114,7 +116,7 @@ class Sprites:
 
     def settings(self) -> dict[str, Any]:
         """All that the triples of a seed follow from."""
-        return asdict(self.config)
+        return asdict(self.config) | {"world_version": VERSION}
 
     def compile(self) -> None:
         """Fuse the arithmetic of choosing and drawing, which is hundreds of small kernels otherwise."""

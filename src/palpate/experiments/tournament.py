@@ -1,5 +1,6 @@
 """`palpate reproduce control`: the representations that are missing, then PPO from each of them, and the comparison."""
 
+import json
 from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from palpate.experiments.runs import Place
 METHODS = {"interaction": "ours", "paper": "paper-gaussian", "vae": "vae", "transporter": "transporter"}
 WORLD = "third"  # of Soccer, which the game is seen as
 FOLDER = "control"  # in the folder of the results
+DIVERGED = "its loss was not finite, so there is no model to play with"
 EVALUATIONS, MOST_BETWEEN = 12, 20_000  # of a run at least, and steps between two
 
 
@@ -42,10 +44,9 @@ def tournament(
     """
     demand_ppo()
     wanted = _order(representations)
-    needed = [METHODS[name] for name in wanted if name in METHODS]
+    planned = _learned(preset, seeds, wanted)
     learned = Report([], [], {}, {}, [])
-    if needed:
-        planned = cases(["soccer"], preset, seeds, worlds=[WORLD], methods=needed)
+    if planned:
         place = replace(place, keep_worlds=(WORLD,))
         if not learn_again:
             _demand_models(planned, place)
@@ -56,6 +57,9 @@ def tournament(
             force=learn_again,
             show=show,
         )
+        for case in planned:
+            if not place.model(case).exists():
+                learned.failed.setdefault(f"{case.experiment}/{case.name}", DIVERGED)
     finished: list[str] = []
     skipped: list[str] = []
     for name in wanted if not learned.failed else ():
@@ -74,6 +78,11 @@ def tournament(
     return Games(learned, finished, skipped)
 
 
+def demand_models(preset: Preset, seeds: int, place: Place) -> None:
+    """That what is there can be played with; asked before anything long is begun."""
+    _demand_models(_learned(preset, seeds, _order(())), place)
+
+
 def settings(preset: Preset, representation: str, device: str) -> ControlConfig:
     steps = preset.pixel_steps if representation == "pixels" else preset.control_steps
     every = max(1, min(steps // EVALUATIONS, MOST_BETWEEN))
@@ -89,11 +98,21 @@ def _order(representations: Collection[str]) -> list[str]:
     return [name for name in order if not representations or name in representations]
 
 
+def _learned(preset: Preset, seeds: int, wanted: Collection[str]) -> list[Case]:
+    """The runs that make the representations."""
+    needed = [METHODS[name] for name in wanted if name in METHODS]
+    return cases(["soccer"], preset, seeds, worlds=[WORLD], methods=needed) if needed else []
+
+
 def _demand_models(planned: list[Case], place: Place) -> None:
     """That no representation is there of which only the numbers were kept."""
     for case in planned:
-        if place.result(case).exists() and not (place.model(case) / "config.json").exists():
-            raise ValueError(
-                f"{place.result(case)} is there, but its model was not kept; choose another folder with --out, or make "
-                "it again with --force"
-            )
+        path = place.result(case)
+        if not path.exists() or place.model(case).exists():
+            continue
+        if json.loads(path.read_text(encoding="utf-8")).get("diverged"):
+            raise ValueError(f"{path}: {DIVERGED}; choose the others with --methods")
+        raise ValueError(
+            f"{path} is there, but its model was not kept; choose another folder with --out, or make it again with "
+            "palpate reproduce control --force"
+        )

@@ -153,7 +153,7 @@ class Interaction(Model):
         """
         place, place_next = place_both.chunk(2)
         told = scout.split.told(place, place_next)
-        alone = (progress < FREE_FROM) | (self.split.valley < SEPARABLE)
+        alone = (progress < FREE_FROM) | ~self.split.apart()
         touched = told & (moved | alone)
         free, left = (((progress - FOLLOWS_UNTIL) / (end - FOLLOWS_UNTIL)).clamp(0, 1) for end in (FREE_FROM, LEFT_AT))
         mean = ext_both.mean(0)

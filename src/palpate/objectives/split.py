@@ -152,6 +152,10 @@ class Split(nn.Module):
         """Which triples were touched, `[b]` bool."""
         return self.scaled(distances) > self.threshold
 
+    def apart(self) -> Tensor:
+        """Whether there are two classes, neither of them a few outliers; device work only."""
+        return (self.valley >= SEPARABLE) & (torch.minimum(self.share, 1 - self.share) >= SMALLEST_SHARE)
+
     def separation(self) -> float:
         """How empty the valley between the two classes remembered is: 1 empty, 0 or less no valley at all.
 

@@ -4,6 +4,7 @@ Legend: b batch, v views, h and w picture height and width.
 """
 
 import sys
+from numbers import Integral
 from typing import final
 
 import numpy as np
@@ -18,8 +19,11 @@ FINE_FROM = 257  # pixels on a side: smaller pictures are data and drawn fast, l
 
 def demand_shown(width: int, height: int) -> tuple[int, int]:
     """Both, if a picture can be so large."""
-    if not (1 <= width <= LARGEST_PICTURE and 1 <= height <= LARGEST_PICTURE):
-        raise ValueError(f"the picture is {width} x {height}; allowed is 1 to {LARGEST_PICTURE} pixels on a side")
+    for side in (width, height):
+        if not isinstance(side, Integral) or not 1 <= int(side) <= LARGEST_PICTURE:
+            raise ValueError(
+                f"the picture is {width!r} x {height!r}; allowed is 1 to {LARGEST_PICTURE} pixels on a side"
+            )
     return width, height
 
 
