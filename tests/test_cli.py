@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from palpate import __version__, cli
-from palpate.cli.pairs import switches
+from palpate.cli.pairs import literal, switches
 from palpate.data.parts import Stopped
 from palpate.data.workers import WorkerError
 from palpate.experiments import bench
@@ -560,3 +560,12 @@ class TestOtherWorlds:
         refused(run("collect", "palpate/Sprites-v0", *out, "--aggregate", 2), "there is no option 'aggregate'")
         refused(run("collect", "no_such:Cart-v0", *out), "No module named 'no_such'", "install the package")
         assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("False", False), ("0.5", 0.5), ("(1, 2)", (1, 2)), ("pixels", "pixels")]
+)
+def test_options_read_as_what_they_look_like(text: str, value: object) -> None:
+    found = literal(text)
+    assert found == value
+    assert type(found) is type(value)

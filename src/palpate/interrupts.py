@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 
 @contextmanager
@@ -33,54 +34,47 @@ def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
 @contextmanager
 def terminations_interrupt() -> Iterator[None]:
     """The wish of a machine to end a process is heard as Ctrl-C, also by one that is deaf to that."""
-    before = signal.getsignal(signal.SIGTERM)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def ask(*_: object) -> None:
         if not callable(signal.getsignal(signal.SIGINT)):  # in the background of a shell, for one
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    signal.signal(signal.SIGTERM, ask)
-    try:
+    with _handled(signal.SIGTERM, ask):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def deaf_children() -> Iterator[None]:
     """Processes started here do not hear Ctrl-C, from their first moment on: the parent hears it and ends them."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
+    with _handled(signal.SIGINT, signal.SIG_IGN):
         yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
     """Ctrl-C takes effect at the end of the block: HDF5 calls `Disk`, and no exception may come out of that."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked = False
+    before, asked = signal.getsignal(signal.SIGINT), False
 
     def ask(*_: object) -> None:
         nonlocal asked
         asked = True
 
-    signal.signal(signal.SIGINT, ask)
+    with _handled(signal.SIGINT, ask):
+        yield
+    if asked and callable(before):
+        before(signal.SIGINT, None)
+
+
+@contextmanager
+def _handled(number: signal.Signals, handler: Any) -> Iterator[None]:
+    """Another handler in this block, where Python may set one: in its main thread, over one of its own."""
+    before = signal.getsignal(number)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if asked and callable(before):
-        before(signal.SIGINT, None)
+        signal.signal(number, before)

@@ -170,7 +170,9 @@ class TestInput:
     def test_values_that_are_not_finite(
         self, field: str, value: float, shown: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 7 * 8)  # four rows, so that row 17 is not in the first block
+        monkeypatch.setattr(
+            "palpate.data.arrays.BLOCK_BYTES", 4 * 7 * 8
+        )  # four rows, so that row 17 is not in the first block
         arrays = vectors()
         arrays[field][17, 1] = arrays[field][30, 0] = value
         with pytest.raises(ValueError, match=f"^{field} has the value {shown} in row 17; .*drop the row"):

@@ -16,14 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palpate.data.arrays import (
+    BLOCK_BYTES,
+    Array,
+    as_array,
+    as_episodes,
+    as_float32,
+    demand_finite,
+    demand_shapes,
+    is_channel_last,
+)
 from palpate.data.episodes import Shifted, last_rows, pair, split_episodes
 from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, take
 
-Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset | Shifted
-MOST_ALIKE = 8  # rows with one and the same action that are worth reading
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
 
-BLOCK_BYTES = 64 * 1024**2  # read at a time when a whole set passes through memory
+MOST_ALIKE = 8  # rows with one and the same action that are worth reading
 
 
 class Batch(NamedTuple):
@@ -52,13 +60,13 @@ class Transitions:
         layout: Layout = "auto",
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        o, a, o_next = map(_as_array, FIELDS, (observation, action, next_observation))
-        _check_shapes(o, a, o_next)
+        o, a, o_next = map(as_array, FIELDS, (observation, action, next_observation))
+        demand_shapes(o, a, o_next)
         self._observation, self._next_observation = o, o_next
-        self._channel_last = _is_channel_last(o.shape, layout)
+        self._channel_last = is_channel_last(o.shape, layout)
         self._dtype = np.uint8 if o.dtype == np.uint8 else np.float32
-        self._action = _float32(a[...]).reshape(len(a), -1)
-        self._episode = None if episode is None else _as_episodes(episode, len(a))
+        self._action = as_float32(a[...]).reshape(len(a), -1)
+        self._episode = None if episode is None else as_episodes(episode, len(a))
         self._index: np.ndarray | None = None  # the rows of a subset
         self._file: h5py.File | None = None
         self._source = "memory" if isinstance(o, np.ndarray) else o.file.filename
@@ -69,10 +77,10 @@ class Transitions:
                 f"observation has shape {o.shape}, pictures of {self.observation_shape[1]} x "
                 f"{self.observation_shape[2]} pixels; a row of numbers, such as a laser scan, is a vector: give [N, f]"
             )
-        _check_finite("action", self._action)
+        demand_finite("action", self._action)
         if self._dtype == np.float32:
-            _check_finite("observation", o)
-            _check_finite("next_observation", o_next)
+            demand_finite("observation", o)
+            demand_finite("next_observation", o_next)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -117,7 +125,7 @@ class Transitions:
         last one is not used), or none for the last ones. `episode_end` marks the last observations, by a mask or by
         their row numbers. Nothing is copied, and `split` keeps episodes whole.
         """
-        o, a = _as_array("observation", observation), _as_array("action", action)
+        o, a = as_array("observation", observation), as_array("action", action)
         if a.ndim not in (1, 2) or o.ndim < 2 or len(o) < 2:
             raise ValueError(
                 f"observation has shape {o.shape} and action {a.shape}; needed are two observations or more, "
@@ -125,7 +133,7 @@ class Transitions:
             )
         rows, actions, episode = pair(last_rows(episode_end, len(o)), len(a), len(o))
         moved = np.zeros((len(o) - 1, *a.shape[1:]), np.float32)
-        moved[rows] = _float32(a[...][actions])
+        moved[rows] = as_float32(a[...][actions])
         number = np.zeros(len(o) - 1, np.int64)
         number[rows] = episode
         whole = cls(
@@ -309,92 +317,3 @@ def split_rows(length: int, fraction: float, seed: int) -> tuple[np.ndarray, np.
 def demand_fraction(fraction: float) -> None:
     if not 0 < fraction < 1:
         raise ValueError(f"fraction is {fraction}; it must lie between 0 and 1, both excluded")
-
-
-def _as_episodes(episode: Array, count: int) -> np.ndarray:
-    numbers = np.asarray(_as_array("episode", episode)[...])
-    if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
-        raise ValueError(
-            f"episode is {numbers.dtype} of shape {numbers.shape}; give one whole number for each of the {count} "
-            "triples"
-        )
-    return numbers.astype(np.int64)
-
-
-def _as_array(field: str, value: Array) -> Any:
-    """A numpy array or an HDF5 dataset, without copying where that is possible."""
-    if isinstance(value, h5py.Dataset | Shifted):
-        return value
-    if isinstance(value, Tensor):
-        value = value.detach().cpu()
-        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # numpy has no bfloat16
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{field} is not an array: {error}; all rows must have the same shape") from error
-
-
-def _check_shapes(o: Any, a: Any, o_next: Any) -> None:
-    if not 2 <= o.ndim <= 5:
-        raise ValueError(
-            f"observation has shape {o.shape}; allowed are vectors [N, f], pictures [N, h, w], [N, h, w, c] or "
-            "[N, c, h, w], and views [N, v, h, w, c] or [N, v, c, h, w]"
-        )
-    if a.ndim not in (1, 2):
-        raise ValueError(f"action has shape {a.shape}; allowed are [N, n], or [N] for n = 1")
-    if o_next.shape[1:] != o.shape[1:] or o_next.dtype != o.dtype:
-        raise ValueError(
-            f"next_observation is {o_next.dtype} of shape {o_next.shape}, observation {o.dtype} of shape {o.shape}; "
-            "both must have the same dtype and shape"
-        )
-    if not len(o) == len(a) == len(o_next):
-        raise ValueError(
-            f"observation has {len(o)} rows, action {len(a)} and next_observation {len(o_next)}; a triple needs one of "
-            "each, so the lengths must be equal"
-        )
-    for field, array in (("observation", o), ("action", a)):
-        if 0 in array.shape:
-            raise ValueError(f"{field} has shape {array.shape}, which is empty; at least one triple is needed")
-    if o.dtype != np.uint8 and o.dtype.kind != "f":
-        raise ValueError(
-            f"observation has dtype {o.dtype}; allowed are uint8 and floats: convert pictures with .astype('uint8') "
-            "(values 0 to 255), anything else with .astype('float32')"
-        )
-    if a.dtype.kind not in "iuf":
-        raise ValueError(f"action has dtype {a.dtype}; allowed are real numbers: convert it with .astype('float32')")
-
-
-def _is_channel_last(shape: tuple[int, ...], layout: str) -> bool:
-    """Vectors and grey pictures have no channel axis; elsewhere "auto" takes the smaller of the two candidates."""
-    if layout not in ("auto", "channel-first", "channel-last"):
-        raise ValueError(f"layout is {layout!r}; allowed are 'auto', 'channel-first' and 'channel-last'")
-    if len(shape) < 4:
-        return False
-    if layout != "auto":
-        return layout == "channel-last"
-    first, last = shape[-3], shape[-1]
-    if first == last:
-        raise ValueError(
-            f"observation has shape {shape}, where the channels may come first or last; "
-            "pass layout='channel-first' or layout='channel-last'"
-        )
-    return last < first
-
-
-def _check_finite(field: str, array: Any) -> None:
-    """Find the first row with a value that float32 cannot hold as a number; block by block, to bound memory."""
-    step = max(1, BLOCK_BYTES // (math.prod(array.shape[1:]) * array.dtype.itemsize))
-    for low in range(0, len(array), step):
-        block = _float32(array[low : low + step]).reshape(-1, math.prod(array.shape[1:]))
-        bad = ~np.isfinite(block)
-        if bad.any():
-            row = int(bad.any(axis=1).argmax())
-            raise ValueError(
-                f"{field} has the value {block[row][bad[row]][0]} in row {low + row}; all values must be finite in "
-                "float32: repair or drop the row"
-            )
-
-
-def _float32(values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # what overflows becomes inf, which `_check_finite` reports
-        return values.astype(np.float32)

@@ -36,7 +36,7 @@ class SoccerConfig:
     size: int = 100  # pixels on a side of each picture
     contact_share: float | None = 0.3  # wanted share of touched triples; None: whatever random motion gives
     stride: float = 0.3  # farthest that the agent of a random triple goes along an axis; 1: anywhere
-    shadows: bool = False  # in the pictures; in software they cost ten times the time
+    shadows: bool = False  # in the pictures; drawn in software, one takes forty times as long
     agent_radius: float = 0.05
     ball_radius: float = 0.045
     agent_speed: float = 0.6  # per second

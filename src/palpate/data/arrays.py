@@ -1,0 +1,104 @@
+"""Arrays that a user gives as triples: what is taken, and what is refused before anything is learned from it."""
+
+import math
+from typing import Any, TypeAlias
+
+import h5py
+import numpy as np
+import torch
+from torch import Tensor
+
+from palpate.data.episodes import Shifted
+
+Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset | Shifted
+
+BLOCK_BYTES = 64 * 1024**2  # read at a time when a whole set passes through memory
+
+
+def as_episodes(episode: Array, count: int) -> np.ndarray:
+    numbers = np.asarray(as_array("episode", episode)[...])
+    if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"episode is {numbers.dtype} of shape {numbers.shape}; give one whole number for each of the {count} "
+            "triples"
+        )
+    return numbers.astype(np.int64)
+
+
+def as_array(field: str, value: Array) -> Any:
+    """A numpy array or an HDF5 dataset, without copying where that is possible."""
+    if isinstance(value, h5py.Dataset | Shifted):
+        return value
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # numpy has no bfloat16
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{field} is not an array: {error}; all rows must have the same shape") from error
+
+
+def demand_shapes(o: Any, a: Any, o_next: Any) -> None:
+    if not 2 <= o.ndim <= 5:
+        raise ValueError(
+            f"observation has shape {o.shape}; allowed are vectors [N, f], pictures [N, h, w], [N, h, w, c] or "
+            "[N, c, h, w], and views [N, v, h, w, c] or [N, v, c, h, w]"
+        )
+    if a.ndim not in (1, 2):
+        raise ValueError(f"action has shape {a.shape}; allowed are [N, n], or [N] for n = 1")
+    if o_next.shape[1:] != o.shape[1:] or o_next.dtype != o.dtype:
+        raise ValueError(
+            f"next_observation is {o_next.dtype} of shape {o_next.shape}, observation {o.dtype} of shape {o.shape}; "
+            "both must have the same dtype and shape"
+        )
+    if not len(o) == len(a) == len(o_next):
+        raise ValueError(
+            f"observation has {len(o)} rows, action {len(a)} and next_observation {len(o_next)}; a triple needs one of "
+            "each, so the lengths must be equal"
+        )
+    for field, array in (("observation", o), ("action", a)):
+        if 0 in array.shape:
+            raise ValueError(f"{field} has shape {array.shape}, which is empty; at least one triple is needed")
+    if o.dtype != np.uint8 and o.dtype.kind != "f":
+        raise ValueError(
+            f"observation has dtype {o.dtype}; allowed are uint8 and floats: convert pictures with .astype('uint8') "
+            "(values 0 to 255), anything else with .astype('float32')"
+        )
+    if a.dtype.kind not in "iuf":
+        raise ValueError(f"action has dtype {a.dtype}; allowed are real numbers: convert it with .astype('float32')")
+
+
+def is_channel_last(shape: tuple[int, ...], layout: str) -> bool:
+    """Vectors and grey pictures have no channel axis; elsewhere "auto" takes the smaller of the two candidates."""
+    if layout not in ("auto", "channel-first", "channel-last"):
+        raise ValueError(f"layout is {layout!r}; allowed are 'auto', 'channel-first' and 'channel-last'")
+    if len(shape) < 4:
+        return False
+    if layout != "auto":
+        return layout == "channel-last"
+    first, last = shape[-3], shape[-1]
+    if first == last:
+        raise ValueError(
+            f"observation has shape {shape}, where the channels may come first or last; "
+            "pass layout='channel-first' or layout='channel-last'"
+        )
+    return last < first
+
+
+def demand_finite(field: str, array: Any) -> None:
+    """Find the first row with a value that float32 cannot hold as a number; block by block, to bound memory."""
+    step = max(1, BLOCK_BYTES // (math.prod(array.shape[1:]) * array.dtype.itemsize))
+    for low in range(0, len(array), step):
+        block = as_float32(array[low : low + step]).reshape(-1, math.prod(array.shape[1:]))
+        bad = ~np.isfinite(block)
+        if bad.any():
+            row = int(bad.any(axis=1).argmax())
+            raise ValueError(
+                f"{field} has the value {block[row][bad[row]][0]} in row {low + row}; all values must be finite in "
+                "float32: repair or drop the row"
+            )
+
+
+def as_float32(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # what overflows becomes inf, which `demand_finite` reports
+        return values.astype(np.float32)
