@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from palpate.envs.soccer import Scene, Soccer, SoccerConfig, scene
+from palpate.envs.soccer import Scene, Soccer, SoccerConfig, renderer, scene
 from palpate.envs.soccer.config import AGENT_RANGE, CAMERAS, FENCE_RANGE, FIRST_PERSON, SCALE
 from palpate.envs.soccer.mechanics import fence
 
@@ -247,3 +247,27 @@ def test_the_fence_leaves_room_for_the_agent() -> None:
     config = SoccerConfig()
     assert FENCE_RANGE[0] - config.reach > AGENT_RANGE[0]
     assert FENCE_RANGE[1] + config.reach < AGENT_RANGE[1]
+
+
+def test_worlds_of_one_kind_share_a_renderer() -> None:
+    """As large as they like, in turns; who goes takes nothing from the others."""
+    states = random_scenes(Soccer(SoccerConfig(size=16)), 3)
+    with Soccer(SoccerConfig(size=16)) as alone:
+        expected = alone.observe(states)
+    before = len(renderer._live)
+    worlds = [Soccer(SoccerConfig(size=size)) for size in (16, 24, 16)]
+    drawn = [[made.observe(states) for made in worlds] for _ in range(2)]
+    assert len(renderer._live) == before
+    assert drawn[0][1].shape[1:3] == (24, 24)
+    for first, _, third in drawn:
+        assert np.array_equal(first, expected)
+        assert np.array_equal(third, expected)
+    worlds[0].close()
+    worlds[0].close()
+    worlds[1].close()
+    assert np.array_equal(worlds[2].observe(states), expected)
+    worlds[2].close()
+    with Soccer(SoccerConfig(size=16, agent_radius=0.04)) as other:  # of another kind: takes the idle one's place
+        assert not np.array_equal(other.observe(states), expected)
+    with Soccer(SoccerConfig(size=16)) as again:
+        assert np.array_equal(again.observe(states), expected)

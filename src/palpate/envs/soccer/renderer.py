@@ -20,7 +20,7 @@ class Renderer:
 
     def __init__(self, config: SoccerConfig, look: Look) -> None:
         mujoco = self._mujoco = engine.load()
-        self.serves = _serves(config, look)
+        self.serves, self.users = _serves(config, look), 0
         self._model = build(mujoco, config, look)
         self._data = mujoco.MjData(self._model)
         self._size = self._model.vis.global_.offwidth, self._model.vis.global_.offheight
@@ -88,23 +88,31 @@ def pose(model: Any, data: Any, agent: np.ndarray, position: np.ndarray, orienta
 
 
 _live: set[Renderer] = set()
-# The renderer of the world that was closed last, for the next one: a new one takes half a second in software.
+# The one that was left last, for the next world: a new one takes half a second in software.
 _idle: list[Renderer] = []
 
 
 def take(config: SoccerConfig, look: Look) -> Renderer:
-    """A renderer for worlds of this kind: the one that was left, or a new one."""
-    if _idle and _idle[0].serves == _serves(config, look):
-        return _idle.pop()
-    return Renderer(config, look)
+    """The renderer for worlds of this kind, a new one if there is none.
+
+    Worlds of one thread share it: contexts on one GPU take turns, and switching costs more than a small picture.
+    """
+    wanted = _serves(config, look)
+    found = next((each for each in _live if each.serves == wanted), None) or Renderer(config, look)
+    found.users += 1
+    if found in _idle:
+        _idle.remove(found)
+    return found
 
 
 def leave(renderer: Renderer) -> None:
-    """Keep it for the next world in place of the one before, which is freed."""
+    """One world less; the last one's is kept in place of the one before, which is freed."""
+    renderer.users -= 1
+    if renderer.users or renderer not in _live:
+        return
     while _idle:
         _idle.pop().free()
-    if renderer in _live:
-        _idle.append(renderer)
+    _idle.append(renderer)
 
 
 def _free_all() -> None:
