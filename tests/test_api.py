@@ -183,6 +183,14 @@ class TestData:
         with pytest.raises(ValueError, match="sway is 0.1; allowed is 0 for cameras that the agent carries"):
             palpate.fit(triples, switches={"egocentric": True}, sway=0.1, progress=False)
 
+    def test_moves_that_were_made_cannot_be_chosen(self) -> None:
+        with pytest.raises(ValueError, match="probing is 0.5; allowed is 0 for triples that are there"):
+            palpate.fit(vectors(), probing=0.5, **SHORT)
+        sprites = world("palpate/Sprites-v0", size=32)
+        for options in ({"method": "vae"}, {"objective": "paper"}):
+            with pytest.raises(ValueError, match="allowed is 0 for a method that foretells no contacts"):
+                palpate.fit(sprites, probing=0.5, **options, **SHORT)
+
     def test_unknown_settings(self) -> None:
         with pytest.raises(TypeError, match="lerning_rate"):
             palpate.fit(vectors(), lerning_rate=1.0, **SHORT)

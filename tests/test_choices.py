@@ -88,6 +88,7 @@ def test_what_is_given_is_taken() -> None:
         "steps": 11,
         "jitter": 0.5,
         "sway": 0.1,
+        "probing": 0.2,
         "body": "round",
         "optimizer": "adamw",
         "outline": 3,
@@ -158,3 +159,18 @@ def test_adams_cheaper_steps_are_more() -> None:
 def test_space_takes_more_steps_than_the_plane(triples: int, steps: int) -> None:
     assert chosen(shape=(64,), n=3, triples=triples)["steps"] == steps
     assert chosen(shape=(64,), n=2, triples=triples)["steps"] < steps
+
+
+@pytest.mark.parametrize(
+    ("about", "probing"),
+    [
+        ({"triples": None}, 0.5),
+        ({"triples": 10_000}, 0.0),  # moves that were made
+        ({"triples": None, "objective": "paper"}, 0.0),
+        ({"triples": None, "method": "vae"}, 0.0),
+        ({"triples": None, "given": {"external": "point"}}, 0.0),
+        ({"triples": None, "given": {"probing": 0.0}}, 0.0),
+    ],
+)
+def test_moves_are_chosen_where_their_outcome_is_foretold(about: dict[str, Any], probing: float) -> None:
+    assert chosen(**about)["probing"] == probing

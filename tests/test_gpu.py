@@ -78,6 +78,19 @@ def test_the_step_is_captured_anew_when_more_is_drawn(monkeypatch: pytest.Monkey
         assert captured == pytest.approx(expected, rel=1e-2, abs=1e-4)
 
 
+def test_and_when_moves_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(palpate.data.stream, "JUDGED", 10)
+    monkeypatch.setattr(palpate.data.stream, "PROBE_FROM", 0.0)
+    monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
+    monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 10)
+    plain = readings(stream(), graph=False, probing=0.5)
+    assert plain[-1]["agent"] != pytest.approx(readings(stream(), probing=0.0)[-1]["agent"], rel=1e-2)
+    # A move that is about as doubtful as another may be taken in its place; from then on the runs differ.
+    for captured, expected in zip(readings(stream(), probing=0.5), plain, strict=True):
+        assert captured["agent"] == pytest.approx(expected["agent"], rel=0.1)
+        assert captured["contact"] == pytest.approx(expected["contact"], rel=0.2)
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # phases and read-outs are float32 on purpose

@@ -90,7 +90,7 @@ def sprites() -> Sprites:
     return Sprites(SpritesConfig(size=20))
 
 
-@pytest.fixture(params=["stream", "choosy stream", "resident", "on disk"])
+@pytest.fixture(params=["stream", "choosy stream", "probing stream", "resident", "on disk"])
 def make_source(request: pytest.FixtureRequest, sprites: Sprites, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     if request.param == "stream":
         return lambda: Stream(sprites, BATCH)
@@ -99,6 +99,12 @@ def make_source(request: pytest.FixtureRequest, sprites: Sprites, monkeypatch: p
         monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 2)
         monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
         return lambda: Stream(sprites, BATCH, least_contacts=0.51)
+    if request.param == "probing stream":
+        monkeypatch.setattr(palpate.data.stream, "JUDGED", 1)
+        monkeypatch.setattr(palpate.data.stream, "PROBE_FROM", 0.0)
+        monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 2)
+        monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
+        return lambda: Stream(sprites, BATCH, probing=0.5)
     if request.param == "resident":
         return lambda: Resident(triples(), BATCH, "cpu")
     return lambda: OnDisk(triples(), BATCH, "cpu", seed=3, group_bytes=2000)
@@ -163,6 +169,25 @@ class TestChoosing:
         write_state(path, groups | {"source": {}}, facts)
         trained(make_source, settings(), folder=tmp_path)
         assert read_state(path)[1]["step"] == 12
+
+
+@pytest.mark.parametrize("make_source", ["probing stream"], indirect=True)
+def test_the_model_is_asked_about_moves_once_they_are_chosen(
+    make_source: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[torch.Size] = []
+    plain = Interaction.doubts
+
+    def doubts(self: Interaction, o: Tensor, moves: Tensor) -> Tensor:
+        assert not self.training
+        assert not torch.is_grad_enabled()
+        asked.append(moves.shape)
+        return plain(self, o, moves)
+
+    monkeypatch.setattr(Interaction, "doubts", doubts)
+    model = trained(make_source, settings())
+    assert asked == [(BATCH // 2, palpate.data.stream.MOVES, 2)] * 10  # from step 2 on
+    assert model.training is False
 
 
 class TestResume:

@@ -115,9 +115,9 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, outline, steps, batch_size, optimizer, jitter, sway, contrast_floor. `switches` changes
-    fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...); `baseline` is for
-    the methods "vae" and "transporter", which look neither at the objective nor at the body.
+    large pictures), body, outline, steps, batch_size, optimizer, jitter, sway, probing, contrast_floor. `switches`
+    changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...); `baseline`
+    is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
     triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, in whole
     episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without
@@ -137,7 +137,7 @@ def fit(
     given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
     told = (*CHOSEN_SWITCHES, "egocentric", "radius", "external")
-    given |= {"optimizer": config.optimizer, "sway": config.sway}
+    given |= {"optimizer": config.optimizer, "sway": config.sway, "probing": config.probing}
     given |= {name: switches[name] for name in told if name in switches}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
@@ -149,10 +149,15 @@ def fit(
         objective=objective,
     )
     chosen = {choice.name: choice.value for choice in choices}
-    config = replace(config, **{name: chosen[name] for name in ("steps", "batch_size", "optimizer", "jitter", "sway")})
+    decided = ("steps", "batch_size", "optimizer", "jitter", "sway", "probing")
+    config = replace(config, **{name: chosen[name] for name in decided})
     config = replace(config, learning_rate=config.largest_rate)  # so that the run says it
     if config.sway and method != "interaction":
         raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")
+    if config.probing and not isinstance(triples, Sprites):
+        raise ValueError(f"probing is {config.probing}; allowed is 0 for triples that are there: their moves were made")
+    if config.probing and (method != "interaction" or objective != "contact"):
+        raise ValueError(f"probing is {config.probing}; allowed is 0 for a method that foretells no contacts")
     if config.sway and switches.get("egocentric"):
         raise ValueError(f"sway is {config.sway}; allowed is 0 for cameras that the agent carries (egocentric)")
     feed = _feed(data, method, config, device)
@@ -253,7 +258,9 @@ def _feed(data: Transitions | Labelled | Sprites, method: Method, config: Traini
         if config.compile:
             data.compile()
         sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
-        batches: Source[Any] = Stream(data, config.batch_size, least_contacts=config.least_contacts)
+        batches: Source[Any] = Stream(
+            data, config.batch_size, least_contacts=config.least_contacts, probing=config.probing or 0.0
+        )
         if supervised:
             batches = LabelledStream(data, config.batch_size)
         return Feed(batches, sample, sample.a, None, f"stream of {data.config}")

@@ -7,6 +7,7 @@ SMALL_SIDE, LARGE_SIDE = 64, 128
 JITTER, SWAY = 0.2, 0.04
 NUMBERS_FLOOR, PICTURES_FLOOR = 0.1, 0.001
 OUTLINE = 4  # harmonics
+PROBING = 0.5  # of a batch
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 
@@ -31,7 +32,8 @@ def choose(
     method: str,
     objective: str = "contact",
 ) -> list[Choice]:
-    """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, body; for our objective outline and contrast_floor.
+    """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline and
+    contrast_floor.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
     world that streams.
@@ -86,13 +88,19 @@ def choose(
         add("sway", 0.0, "small networks are worse for it")
     else:
         add("sway", SWAY, "pictures that come again, from a camera that has moved a little")
+    placed = given.get("external", "likelihood") == "likelihood"
+    if triples is not None:
+        add("probing", 0.0, "moves that were made cannot be chosen")
+    elif method == "interaction" and objective == "contact" and placed:
+        add("probing", PROBING, "moves whose outcome is in doubt say most of where the object is")
+    else:
+        add("probing", 0.0, "this method foretells no contacts")
     if n == 2:
         add("body", "round", "for a long object that turns, take axes; a warning says if contacts do not fit")
     else:
         add("body", "round", f"axes are for the plane, and actions have {n} dimensions")
     if method == "interaction" and objective == "contact":
-        placed = given.get("external", "likelihood") == "likelihood" and "radius" not in given
-        if picture and n == 2 and chosen["body"].value == "round" and placed:
+        if picture and n == 2 and chosen["body"].value == "round" and placed and "radius" not in given:
             add("outline", OUTLINE, "what the agent touches may reach further to one side than to another")
         else:
             add("outline", 0, "a body of one radius")

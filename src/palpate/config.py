@@ -253,6 +253,10 @@ class TrainingConfig:
     least_contacts: float = 0.15
     """Contacts that are rarer than this share are drawn more often, from a fixed set that fits into memory; of a stream
     more is drawn, to choose from, where they or the untouched are rarer. 0: as they come."""
+    probing: float | None = None
+    """Share of a batch in which the agent, in a world that is streamed, chooses its move: of 32 random ones the one
+    whose outcome the model is least sure of, from 30 % of the run on. Left out, it is 0.5 where our objective learns
+    from a stream, else 0."""
     seed: int = 0
     """Of weights, batches and everything else random."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -291,6 +295,7 @@ class TrainingConfig:
         _demand(self.jitter is None or 0 <= self.jitter <= 1, "jitter", self.jitter, "0 to 1")
         _demand(self.sway is None or 0 <= self.sway <= 0.25, "sway", self.sway, "0 to 0.25")
         _demand(0 <= self.least_contacts < 1, "least_contacts", self.least_contacts, "0 to below 1")
+        _demand(self.probing is None or 0 <= self.probing < 1, "probing", self.probing, "0 to below 1")
         _demand(self.device in ("auto", "cpu", "cuda"), "device", self.device, "'auto', 'cpu' or 'cuda'")
         allowed = ("auto", "32-true", "bf16-mixed")
         _demand(self.precision in allowed, "precision", self.precision, " or ".join(map(repr, allowed)))

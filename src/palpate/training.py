@@ -121,7 +121,7 @@ class Run:
         self.best_value = math.inf
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.progress = torch.zeros((), device=self.device)
-        source.ask(self.contacts)
+        source.ask(self.contacts, self.doubts)
         self.notes: Notes | None = None
         self.kept_notes: dict[str, Tensor] = {}
         if config.compile:
@@ -157,16 +157,24 @@ class Run:
         self.plain.train()
         return contacts
 
+    def doubts(self, o: Tensor, moves: Tensor) -> Tensor:
+        """How doubtful the model, as it is, takes the outcome of each of some moves to be."""
+        self.plain.eval()
+        with torch.no_grad(), self.fabric.autocast():
+            doubts = self.plain.doubts(o, moves)
+        self.plain.train()
+        return doubts
+
     def captured(self) -> Callable[[], None]:
         """`advance` as a CUDA graph: the first steps run eagerly to settle memory and choose kernels."""
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         held: Any = None  # where batches that come from the host are put for the graph to find
-        eager_steps, captured, pool = 3, False, self.source.pool
+        eager_steps, captured, way = 3, False, self.source.way
 
         def step() -> None:
-            nonlocal graph, held, eager_steps, captured, pool
-            if pool != self.source.pool:
-                graph, eager_steps, captured, pool = torch.cuda.CUDAGraph(), 3, False, self.source.pool
+            nonlocal graph, held, eager_steps, captured, way
+            if way != self.source.way:
+                graph, eager_steps, captured, way = torch.cuda.CUDAGraph(), 3, False, self.source.way
             if not self.source.capturable:
                 fresh = self.source.draw(self.generator)
                 held = fresh if held is None else type(fresh)(*map(Tensor.copy_, held, fresh))
@@ -188,9 +196,9 @@ class Run:
 
     def set_schedule(self) -> None:
         """What the host sets before a step: how batches are drawn, now and then; learning rate and progress."""
-        if self.step % ADAPT_EVERY == 0:  # and at no other time: what is logged or measured must not change a run
-            self.source.adapt()
         share = self.step / self.config.steps
+        if self.step % ADAPT_EVERY == 0:  # and at no other time: what is logged or measured must not change a run
+            self.source.adapt(share)
         self.progress.fill_(share)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:

@@ -1,7 +1,7 @@
 """A stream from which more is drawn where one kind of triple is rare."""
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -40,15 +40,19 @@ def truth(batch: Batch) -> Tensor:
     return batch.o[:, 0].bool()
 
 
+def no_doubts(o: Tensor, moves: Tensor) -> Tensor:
+    raise AssertionError("nobody probes here")
+
+
 def after(batches: int, share: float, *, least_contacts: float = 0.15, blind: bool = False) -> Stream:
     """A stream of which so many batches were drawn, with a reading after each."""
     stream = Stream(Worlds(share), BATCH, least_contacts=least_contacts)
     judge = (lambda batch: torch.zeros(len(batch.a), dtype=torch.bool)) if blind else truth
-    stream.ask(judge)
+    stream.ask(judge, no_doubts)
     generator = torch.Generator().manual_seed(0)
     for _ in range(batches):
         stream.learn(judge(stream.draw(generator)))
-        stream.adapt()
+        stream.adapt(0.0)
     return stream
 
 
@@ -93,30 +97,112 @@ def test_what_was_rare_at_first_may_not_be_so_later() -> None:
     generator = torch.Generator().manual_seed(3)
     for _ in range(2 * JUDGED):
         stream.learn(truth(stream.draw(generator)))
-        stream.adapt()
+        stream.adapt(0.0)
     assert stream.pool == 1
 
 
 def test_a_share_at_the_border_does_not_flicker() -> None:
     stream = after(0, 0.15)
-    stream.ask(truth)
+    stream.ask(truth, no_doubts)
     generator, pools = torch.Generator().manual_seed(5), []
     for _ in range(40 * JUDGED):
         stream.learn(truth(stream.draw(generator)))
-        stream.adapt()
+        stream.adapt(0.0)
         pools.append(stream.pool)
     assert sum(one != two for one, two in itertools.pairwise(pools)) <= 1
 
 
 def test_its_memory_makes_another_stream_go_on_like_it() -> None:
     stream, other = after(JUDGED + 30, 0.03), after(0, 0.03)
-    assert all(value.count_nonzero() for value in stream.memory().values())
+    assert all(value.count_nonzero() for name, value in stream.memory().items() if name != "probed")
     for name, value in other.memory().items():
         value.copy_(stream.memory()[name])
     assert other.vitals() == stream.vitals() != {}
     one, two = (torch.Generator().manual_seed(4) for _ in range(2))
     for _ in range(JUDGED):
         assert torch.equal(stream.draw(one).o, other.draw(two).o)
-        stream.adapt()
-        other.adapt()
+        stream.adapt(0.0)
+        other.adapt(0.0)
         assert other.vitals() == stream.vitals()
+
+
+class Lines(Worlds):
+    """An agent at 0 that goes along two axes; what it sees is how far along the first it went, in steps of 0.01."""
+
+    def reset(self, count: int, generator: torch.Generator) -> Tensor:
+        return torch.zeros(count, 1, dtype=torch.uint8)
+
+    def render(self, scene: Tensor) -> Tensor:
+        return scene
+
+    def moves(self, scene: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        return torch.rand(len(scene), count, 2, generator=generator)
+
+    def step(self, scene: Tensor, displacement: Tensor, generator: torch.Generator) -> States:
+        return States(displacement, displacement[:, 0] > 0.7)
+
+
+def near_the_edge(o: Tensor, moves: Tensor) -> Tensor:
+    return -(moves[..., 0] - 0.7).abs()
+
+
+class TestProbing:
+    @staticmethod
+    def probing(share: float, batches: int = 2 * JUDGED, *, over: float = 0.5, blind: bool = False) -> Stream:
+        stream = Stream(Lines(0.5), BATCH, probing=share)
+        judge = (lambda batch: torch.zeros(len(batch.a), dtype=torch.bool)) if blind else truth
+        stream.ask(judge, near_the_edge)
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(batches):
+            stream.learn(judge(stream.draw(generator)))
+            stream.adapt(over)
+        return stream
+
+    def test_the_most_doubtful_of_some_moves_is_taken(self) -> None:
+        stream = self.probing(0.25)
+        generator = torch.Generator().manual_seed(1)
+        drawn = [stream.draw(generator) for _ in range(20)]
+        assert {len(batch.a) for batch in drawn} == {BATCH}
+        first, rest = BATCH // 4, BATCH - BATCH // 4
+        chosen = torch.cat([batch.a[:first, 0] for batch in drawn])
+        # The nearest of 32 uniform numbers to a point is 1/66 away on average, and as often beyond it as before.
+        assert (chosen - 0.7).abs().mean() == pytest.approx(1 / 66, rel=0.15)
+        touched = torch.cat([truth(batch) for batch in drawn])
+        assert torch.cat([truth(batch)[:first] for batch in drawn]).float().mean() == pytest.approx(0.5, abs=0.1)
+        assert torch.equal(torch.cat([truth(batch)[:first] for batch in drawn]), chosen > 0.7)
+        assert torch.cat([batch.a[-rest:, 0] for batch in drawn]).mean() == pytest.approx(0.5, abs=0.05)
+        assert len(touched) == 20 * BATCH
+
+    @pytest.mark.parametrize(
+        ("share", "batches", "options"),
+        [
+            (0.0, 2 * JUDGED, {}),
+            (0.25, JUDGED - 1, {}),  # too early to say
+            (0.25, 2 * JUDGED, {"over": 0.29}),
+            (0.25, 2 * JUDGED, {"blind": True}),  # a model that cannot tell contacts knows no borders
+        ],
+    )
+    def test_else_moves_are_random(self, share: float, batches: int, options: dict[str, Any]) -> None:
+        stream = self.probing(share, batches, **options)
+        assert stream.way == (1, 0)
+        drawn = torch.cat([stream.draw(torch.Generator().manual_seed(seed)).a[:, 0] for seed in range(20)])
+        assert drawn.mean() == pytest.approx(0.5, abs=0.03)
+
+    def test_its_memory(self) -> None:
+        stream, other = self.probing(0.25), self.probing(0.25, 0)
+        assert stream.way == (1, BATCH // 4) != other.way
+        for name, value in other.memory().items():
+            value.copy_(stream.memory()[name])
+        one, two = (stream.draw(torch.Generator().manual_seed(4)) for stream in (stream, other))
+        assert torch.equal(one.a, two.a)
+
+    def test_rare_contacts_are_still_chosen_among_the_rest(self) -> None:
+        stream = Stream(Lines(0.03), BATCH, least_contacts=0.15, probing=0.5)
+        stream.ask(truth, near_the_edge)
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(4 * JUDGED):
+            stream.learn(truth(stream.draw(generator)))
+            stream.adapt(0.5)
+        assert stream.way == (POOL, BATCH // 2)
+        rest = torch.cat([truth(stream.draw(generator))[BATCH // 2 :] for _ in range(50)])
+        assert rest.float().mean() == pytest.approx(4 * 0.03, abs=0.03)

@@ -36,10 +36,12 @@ def test_soccer_learns_from_one_set_and_has_no_keypoints_in_first_person() -> No
     assert {case.method for case in soccer if case.world == "first"} == set(METHODS) - {"transporter"}
 
 
-def test_every_ablation_is_an_objective_of_its_own() -> None:
-    objectives = [ObjectiveConfig(**case.settings()["objective"]) for case in cases(["ablation"], TINY, 1)]
-    assert len(set(objectives)) == len(ABLATION) == len(objectives)
-    assert objectives[0] == ObjectiveConfig(outline=4)
+def test_every_ablation_is_a_way_of_its_own() -> None:
+    settings = [case.settings() for case in cases(["ablation"], TINY, 1)]
+    ways = [(ObjectiveConfig(**each["objective"]), each["chosen"]["probing"]) for each in settings]
+    assert len(set(ways)) == len(ABLATION) == len(ways)
+    objectives = [objective for objective, _ in ways]
+    assert ways[:2] == [(ObjectiveConfig(outline=4), 0.5), (ObjectiveConfig(outline=4), 0.0)]
     assert {objective.external for objective in objectives} == {"likelihood", "point", "gaussian"}
     for objective in objectives:
         ModelConfig(encoder="small", observation_shape=(3, 20, 20), n=2, objective=objective)
@@ -49,6 +51,7 @@ def test_shares_and_what_else_they_are_compared_with() -> None:
     shares = cases(["shares"], PRESETS["small"], 1)
     streams = [case for case in shares if case.source == "stream"]
     assert sorted(case.options["contact_share"] for case in streams) == [0.03, 0.1, 0.5, 0.9]
+    assert {case.settings()["chosen"]["probing"] for case in streams} == {0.0}
     (fixed,) = (case for case in shares if case.source == "set")
     assert (fixed.triples, fixed.options) == (10_000, {})
     vectors = [case for case in shares if case.source == "vectors"]

@@ -293,3 +293,21 @@ def test_how_far_the_body_bulges_does_not_depend_on_the_unit() -> None:
     with torch.no_grad():
         model.outline[0, 0] = 0.1
         assert model.bulge(100 * offset).log().tolist() == pytest.approx([0.1, -0.1, 0.0], abs=1e-4)
+
+
+def test_the_most_doubtful_move_is_the_one_that_just_touches() -> None:
+    """As `would_touch` says: nearest to a half, whatever the unit; a model without a body has no preference."""
+    torch.manual_seed(0)
+    for objective in (ObjectiveConfig(), ObjectiveConfig(outline=4), ObjectiveConfig(body="axes")):
+        model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective)).eval()
+        model.inputs.unit.fill_(3.0)
+        o, moves = torch.randn(5, 6), 5 * torch.randn(5, 40, 2)
+        with torch.no_grad():
+            doubts = model.doubts(o, moves)
+            likely = torch.stack([model.would_touch(o, moves[:, k]) for k in range(40)], 1)
+        assert doubts.shape == (5, 40)
+        assert torch.equal(doubts.argmax(1), (likely - 0.5).abs().argmin(1))
+        assert doubts.unique().numel() > 50
+    paper = ObjectiveConfig.named("paper")
+    plain = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=paper))
+    assert plain.doubts(o, moves).unique().tolist() == [0]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from palpate.envs.sprites import Sprites
 from palpate.geometry import Segment, segment_offset
-from palpate.objectives.contact import contact_logit, contact_nll, outline
+from palpate.objectives.contact import DIRECTIONS, clearance, contact_logit, contact_nll, outline
 
 
 def at(angle: float, length: float = 1.0) -> torch.Tensor:
@@ -76,3 +76,83 @@ def test_the_diamond_is_found() -> None:
     assert float(waves[0, 2]) == pytest.approx(0.09, abs=0.03)
     assert waves[0, :2].abs().max() < 0.03
     assert waves[1].abs().max() < 0.03
+
+
+# A path beside a body with an outline
+
+
+WAVES = torch.tensor([[0.0, 0.02, 0.08], [0.03, 0.0, 0.0]], dtype=torch.float64)  # k = 2, 3, 4; convex
+
+
+def paths(count: int, seed: int, length: float = 1.0) -> Segment:
+    generator = torch.Generator().manual_seed(seed)
+    start, move = (torch.randn(count, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    return Segment(start, length * move)
+
+
+def inside(points: torch.Tensor, radius: float) -> torch.Tensor:
+    """Whether points [..., 2] lie in the body, by very many of the half planes whose intersection it is."""
+    angle = torch.arange(720, dtype=torch.float64) * (2 * math.pi / 720)
+    directions = torch.stack((angle.cos(), angle.sin()), -1)
+    reach = radius * outline(directions, *WAVES).exp()
+    return (points @ directions.T <= reach).all(-1)
+
+
+def test_a_disc_is_cleared_by_the_distance_less_its_radius() -> None:
+    path, centre = paths(200, 0), torch.full((200, 2), 0.3, dtype=torch.float64)
+    none = torch.zeros(3, dtype=torch.float64)
+    distance = segment_offset(centre, path).norm(dim=-1)
+    cleared, apart = clearance(centre, path, 0.5, none, none), distance > 0.1
+    assert torch.allclose(cleared[apart], distance[apart] - 0.5, atol=1e-5)
+    assert torch.allclose(cleared, distance - 0.5, atol=1.01e-3)  # at the very centre
+    assert 100 < apart.sum() < 200
+
+
+@pytest.mark.parametrize("length", [0.0, 0.2, 2.0])
+def test_its_sign_says_whether_the_path_meets_the_body(length: float) -> None:
+    """Against points all along each path; short ones end beside the body, long ones pass by it."""
+    path, radius = paths(400, 1, length), 0.8
+    cleared = clearance(torch.zeros(400, 2, dtype=torch.float64), path, radius, *WAVES)
+    along = torch.linspace(0, 1, 200, dtype=torch.float64)
+    met = inside(path.start[:, None] + along[:, None] * path.move[:, None], radius).any(-1)
+    sure = cleared.abs() > 2 * radius * (math.pi / DIRECTIONS) ** 2 + 0.005 * length
+    assert sure.float().mean() > 0.97
+    assert torch.equal(cleared[sure] < 0, met[sure])
+    assert 0.1 < met.float().mean() < 0.9
+
+
+def test_a_path_that_ends_beside_the_flat_of_a_side() -> None:
+    """Between corner and middle a point is outside, though the body reaches further in its own direction."""
+    corner, flat = 0.130, 0.105
+    waves = torch.tensor([[0.0, 0.0, math.log(corner / flat) / 2], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    radius = math.sqrt(corner * flat)
+    point = Segment(at(math.radians(22.5), 0.115), torch.zeros(1, 2, dtype=torch.float64))
+    centre = torch.zeros(1, 2, dtype=torch.float64)
+    offset = segment_offset(centre, point)
+    by_its_own_direction = offset.norm() - radius * outline(offset, *waves).exp()
+    assert float(by_its_own_direction) < -0.001
+    assert float(clearance(centre, point, radius, *waves)) > 0.001
+
+
+@given(st.floats(-3, 3), st.floats(0.1, 3))
+def test_moved_turned_and_scaled_with_its_path(turn: float, scale: float) -> None:
+    path, centre = paths(20, 2), torch.randn(20, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    cos, sin = math.cos(turn), math.sin(turn)
+    rotation = scale * torch.tensor([[cos, sin], [-sin, cos]], dtype=torch.float64)
+    k = torch.tensor([2.0, 3.0, 4.0], dtype=torch.float64)
+    cosines = WAVES[0] * torch.cos(k * turn) - WAVES[1] * torch.sin(k * turn)
+    sines = WAVES[0] * torch.sin(k * turn) + WAVES[1] * torch.cos(k * turn)
+    shift = torch.tensor([5.0, -2.0], dtype=torch.float64)
+    moved = Segment(path.start @ rotation + shift, path.move @ rotation)
+    plain = clearance(centre, path, 0.7, *WAVES)
+    turned = clearance(centre @ rotation + shift, moved, 0.7 * scale, cosines, sines)
+    assert torch.allclose(turned, scale * plain, atol=0.01 * scale)
+
+
+def test_clearance_has_a_gradient_of_length_one() -> None:
+    """Toward the body it falls by as much as one goes, on whichever side the path is."""
+    path = paths(100, 4)
+    centre = torch.zeros(100, 2, dtype=torch.float64, requires_grad=True)
+    clearance(centre, path, 0.3, *(0 * WAVES)).sum().backward()
+    assert centre.grad is not None
+    assert torch.allclose(centre.grad.norm(dim=-1), torch.ones(100, dtype=torch.float64), atol=1e-3)

@@ -19,6 +19,8 @@ SORTED_ROWS = 100_000
 CANDIDATES = 16  # of which one is drawn where sorting all rows would cost more than the step
 UNKNOWN, UNTOUCHED, TOUCHED = -1, 0, 1
 
+Judge = Callable[[Batch], Tensor]  # triples [b] that are surely contacts
+Doubts = Callable[[Tensor, Tensor], Tensor]  # of observations [b, ...] and moves [b, k, n] how doubtful each is [b, k]
 BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
@@ -28,7 +30,7 @@ class Source(ABC, Generic[BatchT_co]):
     observation_shape: tuple[int, ...]
     n: int
     capturable = True  # `draw` and `learn` are device work without host synchronisation, fit for a CUDA graph
-    pool = 1  # how many times a batch is drawn to choose one from; `draw` is other device work when it changes
+    way: object = None  # how batches are drawn; `draw` is other device work when it changes
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> BatchT_co:
@@ -37,11 +39,14 @@ class Source(ABC, Generic[BatchT_co]):
     def learn(self, contacts: Tensor) -> None:
         """Which triples of the last batch, `[b]`, are taken for contacts by now."""
 
-    def ask(self, judge: Callable[[Batch], Tensor]) -> None:
-        """Whom to ask which triples, `[b]`, are surely contacts, before a batch is chosen."""
+    def ask(self, judge: Judge, doubts: Doubts) -> None:
+        """Whom to ask, before a batch is chosen, which triples are surely contacts, and which moves are doubtful."""
 
-    def adapt(self) -> None:
-        """Every few steps: draw otherwise from now on if what was learned asks for it; may wait for the device."""
+    def adapt(self, share: float) -> None:
+        """Every few steps: draw otherwise from now on if what was learned asks for it; may wait for the device.
+
+        `share` of the run is over.
+        """
 
     def seek(self, step: int) -> None:
         """Continue as if `step` batches had been drawn, beside the generator's state and `memory`."""

@@ -160,6 +160,11 @@ class Sprites:
         triple = self.sample(count, generator)
         return Scene(triple.agent, triple.object, triple.angle)
 
+    def moves(self, scene: Scene, count: int, generator: torch.Generator) -> Tensor:
+        """Random displacements `[b, count, 2]` of the agents, to anywhere they can go."""
+        numbers = torch.rand(len(scene.agent), count, 2, generator=generator, device=self.device)
+        return self._roam(numbers) - scene.agent[:, None]
+
     def step(self, scene: Scene, displacement: Tensor, generator: torch.Generator) -> Triple:
         """Move the agents by `displacement`, stopped at the border axis by axis; touched objects land at random."""
         agent_next = (scene.agent + displacement).clamp(*self._agent_range)

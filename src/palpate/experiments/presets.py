@@ -34,6 +34,7 @@ METHODS = OBJECTIVES | BASELINES
 # One switch at a time, away from our objective; the paper's placing of the object comes with its weight on L_-.
 ABLATION: dict[str, dict[str, Any]] = {
     "ours": {},
+    "random-moves": {},
     "split-on-d": {"split_on": "d"},
     "split-of-one-batch": {"split_window": 0},
     "no-split-floor": {"split_floor": 0.0},
@@ -53,6 +54,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "shared-network": {"shared_network": True},
 }
 SHARES = (0.5, 0.03, 0.1, 0.9)
+RANDOM_MOVES: dict[str, Any] = {"probing": 0.0}  # no move is chosen: a share of contacts is then that of the world
 
 # Seeds of triples that nobody trains on; those of the runs are small.
 TEST_SEED, REFERENCE_SEED = 10**6, 10**6 + 1
@@ -65,7 +67,7 @@ LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with 
 NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
 
 # What settings of a case were before there were any such settings.
-ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_ONCE.items()}
+ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_ONCE.items()} | {"chosen probing": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +159,9 @@ class Case:
         views = 4 if self.env == SOCCER["first"] else 1
         given = {name: self.fit[name] for name in ("body", "radius") if name in self.fit}
         given |= self.fit.get("switches", {})
-        optimizer = {} if self.training.optimizer is None else {"optimizer": self.training.optimizer}
+        settings = {name: getattr(self.training, name) for name in ("optimizer", "probing")}
         choices = choose(
-            {"encoder": self.encoder, **optimizer, **given},
+            {"encoder": self.encoder, **{k: v for k, v in settings.items() if v is not None}, **given},
             shape=(64,) if self.source == "vectors" else (3 * views, self.size, self.size),
             n=2,
             triples=self.triples,
@@ -167,7 +169,7 @@ class Case:
             method=self.fit.get("method", "interaction"),
             objective=self.fit.get("objective", "contact"),
         )
-        named = ("optimizer", "jitter", "sway", "outline", "contrast_floor")
+        named = ("optimizer", "jitter", "sway", "probing", "outline", "contrast_floor")
         chosen = {choice.name: choice.value for choice in choices if choice.name in named}
         switches: dict[str, Any] = {name: chosen[name] for name in ("outline", "contrast_floor") if name in chosen}
         switches |= given
@@ -239,13 +241,17 @@ def _soccer(preset: Preset) -> Iterator[Case]:
 
 def _ablation(preset: Preset) -> Iterator[Case]:
     for method, switches in ABLATION.items():
-        yield _case(preset, "ablation", "vanilla", method, SPRITES["vanilla"], fit={"switches": switches})
+        training = RANDOM_MOVES if method == "random-moves" else None
+        yield _case(
+            preset, "ablation", "vanilla", method, SPRITES["vanilla"], fit={"switches": switches}, training=training
+        )
 
 
 def _shares(preset: Preset) -> Iterator[Case]:
     env = SPRITES["vanilla"]
     for share in SHARES:
-        yield _case(preset, "shares", f"share-{share}", "ours", env, options={"contact_share": share})
+        options = {"contact_share": share}
+        yield _case(preset, "shares", f"share-{share}", "ours", env, options=options, training=RANDOM_MOVES)
     yield _case(preset, "shares", "fixed-set", "ours", env, source="set", triples=preset.set_triples)
     for share in SHARES:
         yield _case(

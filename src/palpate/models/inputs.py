@@ -70,6 +70,11 @@ class Model(nn.Module, ABC):
         """Triples `[b]` that are surely contacts, where a model tells them apart; device work only."""
         return torch.zeros(len(batch.a), dtype=torch.bool, device=batch.a.device)
 
+    def doubts(self, o: Tensor, moves: Tensor) -> Tensor:
+        """How little is known beforehand, `[b, k]`, of what each of some `moves` [b, k, n] from o will do; device work
+        only. A model that foretells nothing has no preference."""
+        return torch.zeros(moves.shape[:2], device=moves.device)
+
     @abstractmethod
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser, with an optional `lr_scale` each."""

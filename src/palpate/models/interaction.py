@@ -19,12 +19,13 @@ from palpate.geometry import (
     axis_angle,
     ellipse,
     long_axis,
+    segment_distance2,
     segment_mahalanobis2,
-    segment_offset,
 )
 from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder, side_by_side
 from palpate.models.scout import Scout, place_split
 from palpate.objectives.contact import (
+    clearance,
     contact_logit,
     contact_nll,
     gaussian_stay,
@@ -274,10 +275,9 @@ class Interaction(Model):
     ) -> Tensor:
         softness, radius = self._softness(), self._radius()
         if shape is None:
-            offset = segment_offset(z_ext, path)
             if waves is not None:
-                radius = radius * outline(offset, *waves).exp()
-            return contact_logit(offset.square().sum(-1), radius, softness)
+                return -clearance(z_ext, path, radius, *waves) / softness
+            return contact_logit(segment_distance2(z_ext, path), radius, softness)
         # Where the ellipse is mapped to the unit disc, its border lies at 1 and lengths are divided by its radius.
         distance2 = segment_mahalanobis2(z_ext, path, ellipse(shape, radius, log_ratio, power=-1.0))
         return contact_logit(distance2, 1.0, softness / radius)
@@ -395,8 +395,19 @@ class Interaction(Model):
         """Probability `[b]` that moving by `a` touches the object, by geometry alone."""
         if self.config.objective.external != "likelihood":
             raise ValueError("this model was trained without a body; would_touch needs the 'contact' objective")
+        return self._foretold(o, a[:, None])[:, 0].sigmoid()
+
+    def doubts(self, o: Tensor, moves: Tensor) -> Tensor:
+        likelihood = self.config.objective.external == "likelihood"
+        return -self._foretold(o, moves).abs() if likelihood else super().doubts(o, moves)
+
+    def _foretold(self, o: Tensor, moves: Tensor) -> Tensor:
+        """log-odds `[b, k]` that each of some `moves` [b, k, n] from o touches the object."""
         x = self.inputs(o)
         z_int = self.phi_int(x)
-        z_ext, shape = self._body(self._placed(self.phi_ext(x), z_int))
-        path = Segment(z_int, a / self.inputs.unit)
-        return self._touch_logit(z_ext, shape, path, self.log_ratio, self.outline).sigmoid()
+        ext = self._placed(self.phi_ext(x), z_int)
+        count = moves.shape[1]
+        with torch.autocast(o.device.type, enabled=False):
+            start, ext = (y.float()[:, None].expand(-1, count, -1).flatten(0, 1) for y in (z_int, ext))
+            path = Segment(start, moves.flatten(0, 1) / self.inputs.unit)
+            return self._touch_logit(*self._body(ext), path, self.log_ratio, self.outline).view(-1, count)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2
+from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2, segment_offset
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
+DIRECTIONS = 64  # in which a path that ends beside a body is looked at: a thousandth of its radius is then lost
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # of the neighbourhood by whose spread L_- is measured, squared; a share of it
 
 
@@ -76,8 +77,8 @@ def contact_logit(distance2: Tensor, radius: Tensor | float, softness: Tensor | 
 def outline(offset: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """log of a body's radius over its mean radius, in the directions of `offset` [..., 2]: `[...]`.
 
-    A path that just misses a convex body is a tangent of it, so what counts is how far the body reaches toward the
-    nearest point of the path, its support function h: log h = log r + sum over k >= 2 of c_k cos(k angle) +
+    A path that passes by and just misses a convex body is a tangent of it, so what counts is how far the body reaches
+    toward the nearest point of the path, its support function h: log h = log r + sum over k >= 2 of c_k cos(k angle) +
     s_k sin(k angle), with `cosines` and `sines` [K - 1]. k = 1 would be a shift of the centre.
     """
     direction = offset / torch.sqrt(offset.square().sum(-1, keepdim=True) + DISTANCE_EPS)  # at the centre, none
@@ -87,6 +88,23 @@ def outline(offset: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         real, imaginary = real * x - imaginary * y, real * y + imaginary * x
         total = total + cosine * real + sine * imaginary
     return total
+
+
+def clearance(centre: Tensor, path: Segment, radius: Tensor | float, cosines: Tensor, sines: Tensor) -> Tensor:
+    """How far a path passes from a body with an `outline`, `[b]`; negative: how deep it reaches into it.
+
+    A path misses a convex body where in some direction all of it lies beyond the body's reach: the largest such gap
+    over all directions. One that passes by has it at its nearest point, which is taken exactly. One that ends beside
+    the body may have it elsewhere, toward the flat of a side, and is looked at in a fixed set of directions.
+    """
+    offset = segment_offset(centre, path)
+    passing = torch.sqrt(offset.square().sum(-1) + DISTANCE_EPS) - radius * outline(offset, cosines, sines).exp()
+    angle = torch.arange(DIRECTIONS, device=centre.device, dtype=centre.dtype) * (2 * math.pi / DIRECTIONS)
+    directions = torch.stack((torch.cos(angle), torch.sin(angle)), -1)  # [k, 2]
+    start = path.start - centre
+    first, last = ((end[..., None, :] * directions).sum(-1) for end in (start, start + path.move))  # [b, k]
+    reach = radius * outline(directions, cosines, sines).exp()
+    return torch.maximum(passing, (torch.minimum(first, last) - reach).amax(-1))
 
 
 def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
