@@ -187,7 +187,12 @@ class TestData:
         with pytest.raises(ValueError, match="probing is 0.5; allowed is 0 for triples that are there"):
             palpate.fit(vectors(), probing=0.5, **SHORT)
         sprites = world("palpate/Sprites-v0", size=32)
-        for options in ({"method": "vae"}, {"objective": "paper"}):
+        for options in (
+            {"method": "vae"},
+            {"objective": "paper"},
+            {"switches": {"external": "point"}},
+            {"switches": {"split_window": 0}},
+        ):
             with pytest.raises(ValueError, match="allowed is 0 for a method that foretells no contacts"):
                 palpate.fit(sprites, probing=0.5, **options, **SHORT)
 

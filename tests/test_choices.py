@@ -169,6 +169,7 @@ def test_space_takes_more_steps_than_the_plane(triples: int, steps: int) -> None
         ({"triples": None, "objective": "paper"}, 0.0),
         ({"triples": None, "method": "vae"}, 0.0),
         ({"triples": None, "given": {"external": "point"}}, 0.0),
+        ({"triples": None, "given": {"split_window": 0}}, 0.0),
         ({"triples": None, "given": {"probing": 0.0}}, 0.0),
     ],
 )

@@ -83,12 +83,12 @@ def test_and_when_moves_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palpate.data.stream, "PROBE_FROM", 0.0)
     monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
     monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 10)
-    plain = readings(stream(), graph=False, probing=0.5)
-    assert plain[-1]["agent"] != pytest.approx(readings(stream(), probing=0.0)[-1]["agent"], rel=1e-2)
-    # A move that is about as doubtful as another may be taken in its place; from then on the runs differ.
-    for captured, expected in zip(readings(stream(), probing=0.5), plain, strict=True):
-        assert captured["agent"] == pytest.approx(expected["agent"], rel=0.1)
-        assert captured["contact"] == pytest.approx(expected["contact"], rel=0.2)
+    plain, random = readings(stream(), graph=False, probing=0.5)[-1], readings(stream(), graph=False, probing=0.0)[-1]
+    for way in ({}, {"compile": True}):
+        # A move that is about as doubtful as another may be taken in its place; from then on the runs differ a little.
+        captured = readings(stream(), probing=0.5, **way)[-1]
+        for name in ("agent", "contact"):
+            assert abs(captured[name] - plain[name]) < 0.5 * abs(captured[name] - random[name])
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")

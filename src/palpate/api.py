@@ -136,7 +136,7 @@ def fit(
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink}
     given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
-    told = (*CHOSEN_SWITCHES, "egocentric", "radius", "external")
+    told = (*CHOSEN_SWITCHES, "egocentric", "radius", "external", "split_window")
     given |= {"optimizer": config.optimizer, "sway": config.sway, "probing": config.probing}
     given |= {name: switches[name] for name in told if name in switches}
     choices = choose(
@@ -156,8 +156,6 @@ def fit(
         raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")
     if config.probing and not isinstance(triples, Sprites):
         raise ValueError(f"probing is {config.probing}; allowed is 0 for triples that are there: their moves were made")
-    if config.probing and (method != "interaction" or objective != "contact"):
-        raise ValueError(f"probing is {config.probing}; allowed is 0 for a method that foretells no contacts")
     if config.sway and switches.get("egocentric"):
         raise ValueError(f"sway is {config.sway}; allowed is 0 for cameras that the agent carries (egocentric)")
     feed = _feed(data, method, config, device)
@@ -174,6 +172,9 @@ def fit(
         ),
         baseline=baseline or BaselineConfig(),
     )
+    foretells = method == "interaction" and model_config.objective.external == "likelihood"
+    if config.probing and not (foretells and model_config.objective.split_window):
+        raise ValueError(f"probing is {config.probing}; allowed is 0 for a method that foretells no contacts")
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
     facts["choices"] = [choice._asdict() for choice in choices]
     model = build(model_config).to(device)

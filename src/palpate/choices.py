@@ -89,9 +89,10 @@ def choose(
     else:
         add("sway", SWAY, "pictures that come again, from a camera that has moved a little")
     placed = given.get("external", "likelihood") == "likelihood"
+    remembers = given.get("split_window", 1) > 0  # else contacts are never sure
     if triples is not None:
         add("probing", 0.0, "moves that were made cannot be chosen")
-    elif method == "interaction" and objective == "contact" and placed:
+    elif method == "interaction" and objective == "contact" and placed and remembers:
         add("probing", PROBING, "moves whose outcome is in doubt say most of where the object is")
     else:
         add("probing", 0.0, "this method foretells no contacts")

@@ -255,8 +255,8 @@ class TrainingConfig:
     more is drawn, to choose from, where they or the untouched are rarer. 0: as they come."""
     probing: float | None = None
     """Share of a batch in which the agent, in a world that is streamed, chooses its move: of 32 random ones the one
-    whose outcome the model is least sure of, from 30 % of the run on. Left out, it is 0.5 where our objective learns
-    from a stream, else 0."""
+    whose outcome the model is least sure of, from 30 % of the run on at the earliest. Left out, it is 0.5 where our
+    objective learns from a stream, else 0."""
     seed: int = 0
     """Of weights, batches and everything else random."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -107,7 +107,7 @@ class Run:
         self.config, self.source, self.step = config, source, 0
         self.plain = model.to(self.device)
         if self.device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # shapes never change during a run, so kernels are chosen once
+            torch.backends.cudnn.benchmark = True  # shapes hardly ever change during a run, so kernels are chosen once
         optimizers = make_optimizers(
             model.parameter_groups(),
             weight_decay=config.weight_decay,

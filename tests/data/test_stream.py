@@ -167,11 +167,9 @@ class TestProbing:
         chosen = torch.cat([batch.a[:first, 0] for batch in drawn])
         # The nearest of 32 uniform numbers to a point is 1/66 away on average, and as often beyond it as before.
         assert (chosen - 0.7).abs().mean() == pytest.approx(1 / 66, rel=0.15)
-        touched = torch.cat([truth(batch) for batch in drawn])
         assert torch.cat([truth(batch)[:first] for batch in drawn]).float().mean() == pytest.approx(0.5, abs=0.1)
         assert torch.equal(torch.cat([truth(batch)[:first] for batch in drawn]), chosen > 0.7)
         assert torch.cat([batch.a[-rest:, 0] for batch in drawn]).mean() == pytest.approx(0.5, abs=0.05)
-        assert len(touched) == 20 * BATCH
 
     @pytest.mark.parametrize(
         ("share", "batches", "options"),
@@ -195,6 +193,21 @@ class TestProbing:
             value.copy_(stream.memory()[name])
         one, two = (stream.draw(torch.Generator().manual_seed(4)) for stream in (stream, other))
         assert torch.equal(one.a, two.a)
+
+    def test_moves_that_were_chosen_do_not_say_how_common_contacts_are(self) -> None:
+        """Half of them are contacts, in a world where those are rare."""
+        stream = self.probing(0.5)
+        stream._world.share = 0.03  # type: ignore[attr-defined]
+        stream._least_contacts = 0.15
+        generator = torch.Generator().manual_seed(6)
+        for _ in range(4 * JUDGED):
+            stream.learn(truth(stream.draw(generator)))
+            stream.adapt(0.5)
+        assert stream.way == (POOL, BATCH // 2)
+
+    @pytest.mark.parametrize("share", [0.5, 0.99, 0.999])
+    def test_some_moves_stay_random(self, share: float) -> None:
+        assert self.probing(share).way[1] == min(round(share * BATCH), BATCH - 1)
 
     def test_rare_contacts_are_still_chosen_among_the_rest(self) -> None:
         stream = Stream(Lines(0.03), BATCH, least_contacts=0.15, probing=0.5)

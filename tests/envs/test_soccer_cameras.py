@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 from pathlib import Path
 
 import mujoco
@@ -267,7 +268,23 @@ def test_worlds_of_one_kind_share_a_renderer() -> None:
     worlds[1].close()
     assert np.array_equal(worlds[2].observe(states), expected)
     worlds[2].close()
-    with Soccer(SoccerConfig(size=16, agent_radius=0.04)) as other:  # of another kind: takes the idle one's place
+    with Soccer(SoccerConfig(size=16, agent_radius=0.04)) as other:
         assert not np.array_equal(other.observe(states), expected)
     with Soccer(SoccerConfig(size=16)) as again:
         assert np.array_equal(again.observe(states), expected)
+
+
+def test_a_thread_that_comes_later_has_a_renderer_of_its_own() -> None:
+    """Though it may have the number of one that has ended, whose worlds are still open."""
+    kept: list[Soccer] = []
+
+    def draw() -> None:
+        kept.append(Soccer(SoccerConfig(size=16)))
+        kept[-1].observe(scenes(np.array([[0.3, 0.3]]), np.array([[0.6, 0.6]])))
+
+    for _ in range(2):
+        thread = threading.Thread(target=draw)
+        thread.start()
+        thread.join()
+    first, second = (made._cameras._renderer for made in kept)
+    assert first is not second

@@ -41,7 +41,8 @@ def test_every_ablation_is_a_way_of_its_own() -> None:
     ways = [(ObjectiveConfig(**each["objective"]), each["chosen"]["probing"]) for each in settings]
     assert len(set(ways)) == len(ABLATION) == len(ways)
     objectives = [objective for objective, _ in ways]
-    assert ways[:2] == [(ObjectiveConfig(outline=4), 0.5), (ObjectiveConfig(outline=4), 0.0)]
+    assert ways[:2] == [(ObjectiveConfig(outline=4), 0.0), (ObjectiveConfig(outline=4), 0.5)]
+    assert {probing for _, probing in ways[2:]} == {0.0}
     assert {objective.external for objective in objectives} == {"likelihood", "point", "gaussian"}
     for objective in objectives:
         ModelConfig(encoder="small", observation_shape=(3, 20, 20), n=2, objective=objective)

@@ -149,6 +149,15 @@ def test_moved_turned_and_scaled_with_its_path(turn: float, scale: float) -> Non
     assert torch.allclose(turned, scale * plain, atol=0.01 * scale)
 
 
+def test_gradients_of_clearance() -> None:
+    """Of paths that pass by, that end beside the body, and that do not move at all."""
+    path = Segment(*(torch.cat(pair) for pair in zip(paths(6, 5), paths(6, 6, 0.0), strict=True)))
+    centre = torch.full((12, 2), 0.05, dtype=torch.float64, requires_grad=True)
+    radius = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    waves = WAVES.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda c, r, w: clearance(c, path, r, *w), (centre, radius, waves))
+
+
 def test_clearance_has_a_gradient_of_length_one() -> None:
     """Toward the body it falls by as much as one goes, on whichever side the path is."""
     path = paths(100, 4)

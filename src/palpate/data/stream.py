@@ -58,7 +58,7 @@ class Stream(Source[Batch]):
 
     Most moves pass far from the object's border or right through it, and what they do says little that is new. In a
     share of the batch, `probing`, the agent takes of some random moves the one whose outcome is most in doubt, by what
-    it sees beforehand; so contacts are as likely as the model thinks, and nothing is biased.
+    it sees beforehand; the choice follows from that alone, so each outcome stays as likely as the world makes it.
     """
 
     def __init__(self, world: World, batch_size: int, *, least_contacts: float = 0.0, probing: float = 0.0) -> None:
@@ -67,7 +67,7 @@ class Stream(Source[Batch]):
         self._world = world
         self._batch_size = batch_size
         self._least_contacts = least_contacts
-        self._most_probed = round(probing * batch_size)
+        self._most_probed = min(round(probing * batch_size), batch_size - 1)
         self._probed = torch.zeros((), dtype=torch.long)  # triples of a batch, on the host
         self._pool = torch.ones((), dtype=torch.long)  # on the host
         self._seen = torch.zeros(3, device=world.device)  # contacts, triples, batches
@@ -123,7 +123,7 @@ class Stream(Source[Batch]):
 
     def learn(self, contacts: Tensor) -> None:
         if self.pool == 1:
-            self._note(contacts)
+            self._note(contacts[int(self._probed) :])  # of moves that were chosen it says nothing how common they are
 
     def _note(self, contacts: Tensor) -> None:
         """A batch without any sure contact says nothing: the model may not tell them apart yet."""

@@ -175,8 +175,7 @@ def _differences(
     wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
     """Names of settings that differ; one that did not exist then is what it was at that time."""
-    groups = {name.rpartition(" ")[0] for name in ONCE}
-    once = {name: ONCE.get(prefix + name, {}) for name in wanted if prefix + name in ONCE.keys() | groups}
+    once = {name: ONCE.get(prefix + name, {}) for name in wanted if prefix + name in ONCE.keys() | {"objective"}}
     found = once | dict(found)
     for name in wanted.keys() & found.keys():
         if isinstance(wanted[name], Mapping) and isinstance(found[name], Mapping):

@@ -26,7 +26,7 @@ from palpate.experiments.results import FORMAT
 from palpate.experiments.samples import samples
 from palpate.experiments.sets import held_back, training_data
 from palpate.runlog import read_log
-from palpate.training import NonFiniteLoss, training_device
+from palpate.training import NonFiniteLoss, steps_done, training_device
 
 Watch = Callable[[int, dict[str, float]], None]
 COMPILED_VARIANTS = 64
@@ -97,7 +97,7 @@ def _measured(
     data = training_data(case, place.data, device)
     test, reference = held_back(case, place.data)
     clock = Clock(watch)
-    resumed_at = _reached(folder)
+    resumed_at = steps_done(folder)
     scores, facts, arrays = {}, {}, {}
     if config.compile:  # runs of several methods and worlds share a process, and each needs code of its own
         torch._dynamo.config.recompile_limit = COMPILED_VARIANTS
@@ -167,13 +167,6 @@ class Clock:
         late = self._each[len(self._each) // 2 :]
         pure = [each for evaluated, each in late if not evaluated] or [each for _, each in late]
         return round(statistics.median(pure) * 1e3, 2) if pure else None
-
-
-def _reached(folder: Path) -> int:
-    """The step of the last reading of a run that was interrupted, 0 where there is none."""
-    log = folder / "metrics.jsonl"
-    rows = read_log(log) if log.exists() else []
-    return int(rows[-1]["step"]) if rows else 0
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2, segment_offset
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
-DIRECTIONS = 64  # in which a path that ends beside a body is looked at: a thousandth of its radius is then lost
+DIRECTIONS = 128  # in which a path that ends beside a body is looked at: at most a thousandth of its radius is lost
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # of the neighbourhood by whose spread L_- is measured, squared; a share of it
 
 

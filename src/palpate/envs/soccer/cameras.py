@@ -75,8 +75,8 @@ class Cameras:
 
     def _ready(self, look: Look) -> renderer.Renderer:
         if self._renderer is None or self._look != look:
-            before, self._renderer = self._renderer, None
-            if before is not None:
-                renderer.leave(before)
+            before = self._renderer
             self._renderer, self._look = renderer.take(self._config, look), look
+            if before is not None:
+                renderer.leave(before)  # last, so that it is the one kept for the next picture of its kind
         return self._renderer

@@ -90,6 +90,8 @@ def pose(model: Any, data: Any, agent: np.ndarray, position: np.ndarray, orienta
 _live: set[Renderer] = set()
 # The one that was left last, for the next world: a new one takes half a second in software.
 _idle: list[Renderer] = []
+_lock = threading.RLock()  # a world may be forgotten, and so closed, in the middle of anything
+_thread = threading.local()
 
 
 def take(config: SoccerConfig, look: Look) -> Renderer:
@@ -97,22 +99,24 @@ def take(config: SoccerConfig, look: Look) -> Renderer:
 
     Worlds of one thread share it: contexts on one GPU take turns, and switching costs more than a small picture.
     """
-    wanted = _serves(config, look)
-    found = next((each for each in _live if each.serves == wanted), None) or Renderer(config, look)
-    found.users += 1
-    if found in _idle:
-        _idle.remove(found)
-    return found
+    with _lock:
+        wanted = _serves(config, look)
+        found = next((each for each in tuple(_live) if each.serves == wanted), None) or Renderer(config, look)
+        found.users += 1
+        if found in _idle:
+            _idle.remove(found)
+        return found
 
 
 def leave(renderer: Renderer) -> None:
     """One world less; the last one's is kept in place of the one before, which is freed."""
-    renderer.users -= 1
-    if renderer.users or renderer not in _live:
-        return
-    while _idle:
-        _idle.pop().free()
-    _idle.append(renderer)
+    with _lock:
+        renderer.users -= 1
+        if renderer.users or renderer not in _live:
+            return
+        while _idle:
+            _idle.pop().free()
+        _idle.append(renderer)
 
 
 def _free_all() -> None:
@@ -121,9 +125,11 @@ def _free_all() -> None:
         renderer.free()
 
 
-def _whose() -> tuple[int, int]:
-    """OpenGL is bound to a thread, and does not survive a fork."""
-    return os.getpid(), threading.get_ident()
+def _whose() -> tuple[int, object]:
+    """OpenGL is bound to a thread, whose number another may have later, and does not survive a fork."""
+    if not hasattr(_thread, "token"):
+        _thread.token = object()
+    return os.getpid(), _thread.token
 
 
 def _serves(config: SoccerConfig, look: Look) -> tuple[object, ...]:
