@@ -184,7 +184,7 @@ class TestData:
             palpate.fit(triples, switches={"egocentric": True}, sway=0.1, progress=False)
 
     def test_moves_that_were_made_cannot_be_chosen(self) -> None:
-        with pytest.raises(ValueError, match="probing is 0.5; allowed is 0 for triples that are there"):
+        with pytest.raises(ValueError, match="probing is 0.5; allowed is 0 for a fixed set of triples"):
             palpate.fit(vectors(), probing=0.5, **SHORT)
         sprites = world("palpate/Sprites-v0", size=32)
         for options in (

@@ -155,7 +155,7 @@ def fit(
     if config.sway and method != "interaction":
         raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")
     if config.probing and not isinstance(triples, Sprites):
-        raise ValueError(f"probing is {config.probing}; allowed is 0 for triples that are there: their moves were made")
+        raise ValueError(f"probing is {config.probing}; allowed is 0 for a fixed set of triples: their moves were made")
     if config.sway and switches.get("egocentric"):
         raise ValueError(f"sway is {config.sway}; allowed is 0 for cameras that the agent carries (egocentric)")
     feed = _feed(data, method, config, device)

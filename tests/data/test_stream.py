@@ -189,6 +189,7 @@ class TestProbing:
     def test_its_memory(self) -> None:
         stream, other = self.probing(0.25), self.probing(0.25, 0)
         assert stream.way == (1, BATCH // 4) != other.way
+        assert (stream.vitals(), other.vitals()) == ({"probing": 0.25}, {})
         for name, value in other.memory().items():
             value.copy_(stream.memory()[name])
         one, two = (stream.draw(torch.Generator().manual_seed(4)) for stream in (stream, other))
@@ -204,6 +205,12 @@ class TestProbing:
             stream.learn(truth(stream.draw(generator)))
             stream.adapt(0.5)
         assert stream.way == (POOL, BATCH // 2)
+
+    def test_contacts_that_were_told_before_it_is_time_are_enough(self) -> None:
+        stream = self.probing(0.25, JUDGED, over=0.29)
+        assert stream.way == (1, 0)
+        stream.adapt(0.3)
+        assert stream.way == (1, BATCH // 4)
 
     @pytest.mark.parametrize("share", [0.5, 0.99, 0.999])
     def test_some_moves_stay_random(self, share: float) -> None:

@@ -132,17 +132,18 @@ class Stream(Source[Batch]):
 
     def adapt(self, share: float) -> None:
         contacts, triples, batches = self._seen.tolist()
-        if batches < JUDGED:
-            return
-        if share >= PROBE_FROM:
+        if batches >= JUDGED:
+            self._share.fill_(contacts / triples)
+            rarest, rare = min(contacts, triples - contacts) / triples, self._least_contacts
+            self._pool.fill_(POOL if rarest < (rare if self.pool == 1 else SLACK * rare) else 1)
+            self._seen.zero_()
+        if share >= PROBE_FROM and self._share > 0:
             self._probed.fill_(self._most_probed)
-        self._share.fill_(contacts / triples)
-        rarest, rare = min(contacts, triples - contacts) / triples, self._least_contacts
-        self._pool.fill_(POOL if rarest < (rare if self.pool == 1 else SLACK * rare) else 1)
-        self._seen.zero_()
 
     def memory(self) -> dict[str, Tensor]:
         return {"pool": self._pool, "probed": self._probed, "seen": self._seen, "share": self._share}
 
     def vitals(self) -> dict[str, float]:
-        return {"contact_share": float(self._share), "pool": float(self.pool)} if self.pool > 1 else {}
+        chosen = {"contact_share": float(self._share), "pool": float(self.pool)} if self.pool > 1 else {}
+        probed = int(self._probed)
+        return chosen | ({"probing": probed / self._batch_size} if probed else {})
