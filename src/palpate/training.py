@@ -6,8 +6,8 @@ reads averages every few steps, and saves. True states never come here: evaluati
 
 import logging
 import math
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -151,19 +151,21 @@ class Run:
 
     def contacts(self, batch: Any) -> Tensor:
         """Which triples the model, as it is, takes for contacts."""
-        self.plain.eval()
-        with torch.no_grad(), self.fabric.autocast():
-            contacts = self.plain.contacts(batch)
-        self.plain.train()
-        return contacts
+        with self._as_it_is(), self.fabric.autocast():
+            return self.plain.contacts(batch)
 
     def doubts(self, o: Tensor, moves: Tensor) -> Tensor:
         """How doubtful the model, as it is, takes the outcome of each of some moves to be."""
+        with self._as_it_is(), self.fabric.autocast():
+            return self.plain.doubts(o, moves)
+
+    @contextmanager
+    def _as_it_is(self) -> Iterator[None]:
+        """The model as it would be handed out now: it is asked, and learns nothing from that."""
         self.plain.eval()
-        with torch.no_grad(), self.fabric.autocast():
-            doubts = self.plain.doubts(o, moves)
+        with torch.no_grad():
+            yield
         self.plain.train()
-        return doubts
 
     def captured(self) -> Callable[[], None]:
         """`advance` as a CUDA graph: the first steps run eagerly to settle memory and choose kernels."""
@@ -212,10 +214,8 @@ class Run:
 
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
         """Evaluate as it would be handed out now, and remember the weights if they are the best so far."""
-        self.plain.eval()
-        with torch.no_grad():
+        with self._as_it_is():
             scores = evaluate(self.plain)
-        self.plain.train()
         if criterion is not None and scores.get(criterion, math.inf) < self.best_value:
             self.best_value = scores[criterion]
             self.best = {name: value.detach().clone() for name, value in self.plain.lasting_state().items()}
