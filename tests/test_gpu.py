@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import palpate.data.stream
 import palpate.models.interaction
@@ -15,7 +16,9 @@ from palpate.config import ModelConfig
 from palpate.control.wrapping import Reader
 from palpate.data.collect import collect
 from palpate.envs.registration import world
+from palpate.geometry import Segment
 from palpate.models.store import build
+from palpate.objectives.contact import clearance, contact_nll
 from palpate.representation import Representation
 
 # Forty steps learn nothing, and `fit` says so.
@@ -23,6 +26,10 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.filterwarnings("ignore:touched and untouched"),
     pytest.mark.filterwarnings("ignore:contacts do not follow"),
+    # Torch's own compiler, which looks at all tensors; phases and read-outs are float32 on purpose.
+    pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
 ]
 SHORT: dict[str, Any] = {
     "steps": 40,
@@ -91,9 +98,6 @@ def test_and_when_moves_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
             assert abs(captured[name] - plain[name]) < 0.5 * abs(captured[name] - random[name])
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # phases and read-outs are float32 on purpose
 @pytest.mark.parametrize("method", ["transporter", "vae", "supervised"])
 def test_the_captured_step_of_a_baseline_is_the_plain_step(method: Any) -> None:
     captured, compiled = readings(stream(), method=method), readings(stream(), method=method, compile=True)
@@ -103,14 +107,29 @@ def test_the_captured_step_of_a_baseline_is_the_plain_step(method: Any) -> None:
     assert all(math.isfinite(value) for value in compiled[-1].values())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own compiler,
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which looks at all tensors
 def test_compiled_with_held_out_rows_of_an_odd_number() -> None:
     """A stream is compiled too; a fixed set is evaluated in blocks, the last of which is smaller."""
     triples = collect("palpate/Sprites-v0", 2718, size=32)
     for compiled, plain in zip(readings(triples, compile=True), readings(triples), strict=True):
         assert compiled["agent"] == pytest.approx(plain["agent"], rel=0.1)
     assert torch.isfinite(torch.tensor(readings(stream(), compile=True)[-1]["contact"]))
+
+
+def test_the_compiled_gradient_of_an_outline() -> None:
+    """A maximum over directions, computed again in the backward pass, may be none of them by a rounding."""
+
+    def loss(centre: Tensor, start: Tensor, move: Tensor, radius: Tensor, waves: Tensor) -> Tensor:
+        logit = -clearance(centre, Segment(start, move), radius.exp(), *waves) / 0.01
+        return contact_nll(logit, start[:, 0] > 0).mean()
+
+    compiled, generator = torch.compile(loss), torch.Generator("cuda").manual_seed(0)
+    for _ in range(50):
+        places = torch.randn((3, 128, 2), generator=generator, device="cuda") * 0.3
+        waves = torch.randn((2, 3), generator=generator, device="cuda") * 0.05
+        given = [x.requires_grad_() for x in (*places, torch.tensor(-1.6, device="cuda"), waves)]
+        mine, plain = (torch.autograd.grad(f(*given), given) for f in (compiled, loss))
+        for one, other in zip(mine, plain, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
 def test_observations_are_read_by_a_graph_as_without_one(monkeypatch: pytest.MonkeyPatch) -> None:

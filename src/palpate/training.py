@@ -176,6 +176,7 @@ class Run:
         def step() -> None:
             nonlocal graph, held, eager_steps, captured, way
             if way != self.source.way:
+                torch.cuda.synchronize()  # the graph that is dropped may be running
                 graph, eager_steps, captured, way = torch.cuda.CUDAGraph(), 3, False, self.source.way
             if not self.source.capturable:
                 fresh = self.source.draw(self.generator)

@@ -16,11 +16,11 @@ from stable_baselines3 import PPO
 from palpate.checkpoint import read_state
 from palpate.control import ppo as room
 from palpate.control.claims import claim, settings_of
-from palpate.control.game import game_options, make_game
+from palpate.control.game import Painter, game_options, make_game
 from palpate.control.policy import Standardised, load_policy
 from palpate.control.ppo import HELD_OUT_SEED, Run, play, train
 from palpate.control.settings import ControlConfig
-from palpate.control.vec import Envs
+from palpate.control.vec import Envs, VecRead
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
 
@@ -251,6 +251,87 @@ class TestTrain:
         assert len(row["curve"]) == 2
         act = load_policy(tmp_path / "policy.safetensors")
         assert act(np.zeros((2, 3, 20, 20), np.uint8)).shape == (2, 2)
+
+    def test_who_draws_changes_no_number(self, tmp_path: Path) -> None:
+        """Ends of episodes among them, whose value is added: a rollout has 20 steps."""
+        found = []
+        for draw in ("apart", "together"):
+            row = train("pixels", replace(TINY, steps=80, draw=draw), 0, None, tmp_path / draw)
+            groups, _ = read_state(tmp_path / draw / "policy.safetensors")
+            found.append((row["curve"], row["returns"], torch.cat([x.flatten() for x in groups["policy"].values()])))
+        (*apart, one), (*together, two) = found
+        assert apart == together
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_scenes_drawn_at_once(workers: int) -> None:
+    """Are what each environment draws, the last picture of an episode included."""
+    painter = Painter(24)
+    drawn = VecRead(Envs(partial(make_game, {"observation": "scene", "size": 24}), 3, workers), painter)
+    alone = Envs(partial(make_game, {"size": 24}), 3, 0)
+    for env in (drawn, alone):
+        env.seed(4)
+    assert drawn.observation_space == alone.observation_space
+    assert np.array_equal(drawn.reset(), alone.reset())
+    rng, ended = np.random.default_rng(0), 0
+    for _ in range(21):
+        action = rng.uniform(-0.3, 0.3, (3, 2)).astype(np.float32)
+        (seen, *_, infos), (expected, *_, alone_infos) = drawn.step(action), alone.step(action)
+        assert np.array_equal(seen, expected)
+        for info, other in zip(infos, alone_infos, strict=True):
+            assert info.keys() == other.keys()
+            if "terminal_observation" in info:
+                assert np.array_equal(info["terminal_observation"], other["terminal_observation"])
+                ended += 1
+    assert ended >= 3
+    drawn.close()
+    painter.close()
+    alone.close()
+
+
+def test_a_painter_wants_scenes() -> None:
+    painter = Painter(24)
+    with pytest.raises(ValueError, match="allowed are scenes"):
+        VecRead(Envs(partial(make_game, {"observation": "state"}), 1, 0), painter)
+    painter.close()
+
+
+@pytest.mark.parametrize(
+    ("draw", "device", "representation", "here"),
+    [
+        ("auto", "cpu", "pixels", False),
+        ("together", "cpu", "pixels", True),
+        ("auto", "cuda", "pixels", True),
+        ("apart", "cuda", "pixels", False),
+        ("together", "cpu", "truth", False),
+    ],
+)
+def test_who_draws(draw: Any, device: str, representation: str, here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise SystemError("enough is known")
+
+    painted: list[int] = []
+    paint = room.Painter
+    monkeypatch.setattr(room, "Painter", lambda size: painted.append(size) or paint(size))
+    monkeypatch.setattr(room, "training_device", lambda _: torch.device(device))
+    monkeypatch.setattr(room, "PPO", stop)
+    with pytest.raises(SystemError):
+        Run(representation, replace(TINY, draw=draw), 0, None)
+    assert painted == [20] * here
+
+
+def test_an_update_ends_where_it_would_go_too_far() -> None:
+    """From the same rollout, many passes end where the first few do."""
+    updates = []
+    for limit in (None, 1e-9):
+        run = Run("truth", replace(TINY, epochs=30, largest_kl=limit), 0, None)
+        run.begin()
+        run.advance()
+        updates.append(run.ppo.policy.optimizer.state[run.parameters[0]]["step"].item())
+        run.close()
+    assert updates[0] == 60
+    assert updates[1] < 6
 
 
 def test_what_needs_a_model_says_so() -> None:

@@ -14,7 +14,7 @@ import palpate
 import palpate.envs
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.control.shards import WorkerFailed
-from palpate.control.vec import Envs, VecPositions
+from palpate.control.vec import Envs, VecRead
 from palpate.control.wrapping import Positions, Reader, VectorPositions
 from palpate.models.store import build
 from palpate.representation import Representation
@@ -143,7 +143,7 @@ def test_stable_baselines_vectors(workers: int, monkeypatch: pytest.MonkeyPatch)
     model = representation()
     with_pictures, inner = Envs(Dots, 3, 0), Envs(Dots, 3, workers)
     env = palpate.wrap(inner, model, device="cpu")
-    assert isinstance(env, VecPositions)
+    assert isinstance(env, VecRead)
     rows = counted(env._reader.model.model, monkeypatch)
 
     def expected(o: Any) -> Any:

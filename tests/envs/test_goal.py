@@ -20,8 +20,9 @@ def make(**options: Any) -> SoccerGoalEnv:
     return SoccerGoalEnv(**{"observation": "state"} | options)
 
 
-def test_passes_gymnasiums_checker_with_true_states() -> None:
-    env = gymnasium.make(ID, observation="state").unwrapped
+@pytest.mark.parametrize("observation", ["state", "scene"])
+def test_passes_gymnasiums_checker_with_true_states(observation: str) -> None:
+    env = gymnasium.make(ID, observation=observation).unwrapped
     check_env(env, skip_render_check=True)
 
 
@@ -143,7 +144,7 @@ def test_true_states_are_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         return draw(*arguments)
 
     monkeypatch.setattr(Cameras, "draw", counted)
-    for observation, pictures in (("state", 0), ("picture", 2)):
+    for observation, pictures in (("state", 0), ("scene", 0), ("picture", 2)):
         env = make(observation=observation, size=32)
         env.reset(seed=0)
         env.step(np.zeros(2, np.float32))
@@ -166,7 +167,7 @@ def test_a_goal_is_seen() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"observation": "film"}, "observation is 'film'; allowed are 'picture' and 'state'"),
+        ({"observation": "film"}, "observation is 'film'; allowed are 'picture', 'state' and 'scene'"),
         ({"ball": "left"}, "ball is 'left'; allowed are 'centre' and 'random'"),
         ({"max_step": 0.0}, "max_step is 0.0; allowed is more than 0, at most 0.9"),
         ({"max_step": 1.0}, "max_step is 1.0; allowed is more than 0, at most 0.9"),

@@ -1,13 +1,14 @@
 """The game as a run sets it up; light, since every worker process imports it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import gymnasium
 import numpy as np
 
 import palpate.envs  # noqa: F401 - makes the ids known
 from palpate.control.settings import LEARNED, ControlConfig
+from palpate.envs.soccer import Scene, Soccer, SoccerConfig
 
 if TYPE_CHECKING:
     from palpate.representation import Representation
@@ -34,3 +35,27 @@ def game_options(representation: str, config: ControlConfig, model: "Representat
         "ball": config.ball,
         "size": config.size if model is None else model.config.observation_shape[-1],
     }
+
+
+@final
+class Painter:
+    """Scenes [b, 8] of any number of games to pictures, all in this process.
+
+    OpenGL contexts of several processes on one GPU take turns, and a turn is longer than it takes to draw a small
+    picture: there, one process that draws for all is faster. In software each process had better draw its own.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._world = Soccer(SoccerConfig(view="third", size=size))
+        self.space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
+
+    def demand(self, space: gymnasium.Space[Any]) -> None:
+        """That observations of this space are scenes."""
+        if space.shape != (8,):
+            raise ValueError(f"the environment's observations are {space}; allowed are scenes")
+
+    def __call__(self, scenes: np.ndarray) -> np.ndarray:
+        return self._world.observe(Scene(scenes[:, :2], scenes[:, 2:4], scenes[:, 4:]))
+
+    def close(self) -> None:
+        self._world.close()

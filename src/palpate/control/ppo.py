@@ -26,10 +26,10 @@ from palpate.checkpoint import read_state, write_state
 from palpate.config import TrainingConfig
 from palpate.control.claims import claim, demand_own, settings_of
 from palpate.control.film import film
-from palpate.control.game import game_options, make_game
+from palpate.control.game import Painter, game_options, make_game
 from palpate.control.policy import Act, Standardised, policy_arguments
 from palpate.control.settings import ControlConfig
-from palpate.control.vec import Envs
+from palpate.control.vec import Envs, VecRead
 from palpate.control.wrapping import wrap
 from palpate.data.workers import available_cores
 from palpate.interrupts import interrupt_between_steps
@@ -82,9 +82,13 @@ class Run:
         self.options = game_options(representation, config, model)
         device = training_device(TrainingConfig(device=config.device))
         workers = available_cores() if config.workers is None else config.workers
-        self.envs = Envs(partial(make_game, self.options), config.envs, workers)
+        together = device.type == "cuda" if config.draw == "auto" else config.draw == "together"
+        self.painter = Painter(self.options["size"]) if together and representation != "truth" else None
+        seen = {"observation": "scene"} if self.painter else {}
+        self.envs = Envs(partial(make_game, self.options | seen), config.envs, workers)
         try:
-            env = self.envs if model is None else wrap(self.envs, model, device=config.device)
+            env: VecEnv = self.envs if self.painter is None else VecRead(self.envs, self.painter)
+            env = env if model is None else wrap(env, model, device=config.device)
             self.ppo = PPO(
                 ActorCriticPolicy,
                 env,
@@ -95,6 +99,7 @@ class Run:
                 gamma=config.gamma,
                 gae_lambda=config.gae_lambda,
                 clip_range=config.clip_range,
+                target_kl=None if config.largest_kl is None else config.largest_kl / 1.5,  # it stops at 1.5 times that
                 ent_coef=config.entropy,
                 policy_kwargs=policy_arguments(representation, config),
                 # What has a few thousand weights is faster without a GPU.
@@ -102,18 +107,20 @@ class Run:
                 seed=seed,
             )
         except BaseException:
-            self.envs.close()
+            self.close()
             raise
         self.ppo.set_logger(Logger(None, []))
-        env = self.ppo.get_env()
-        assert env is not None
-        self.env: VecEnv = env  # pictures have their channels first here
+        stepped = self.ppo.get_env()
+        assert stepped is not None
+        self.env: VecEnv = stepped  # pictures have their channels first here
         self.parameters = list(self.ppo.policy.parameters())
         self.rollout = 0
         self.random: dict[str, float] = {}
 
     def close(self) -> None:
         self.envs.close()
+        if self.painter is not None:
+            self.painter.close()
 
     @property
     def step(self) -> int:

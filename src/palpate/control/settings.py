@@ -18,6 +18,9 @@ class ControlConfig:
     """Environments stepped at once."""
     workers: int | None = None
     """Processes they are in; as many as there are cores for us when left out, 0 for none. No number depends on it."""
+    draw: Literal["auto", "apart", "together"] = "auto"
+    """Who draws pictures: each process those of its own environments, or this one all of them, which is faster on a
+    GPU; auto: this one if the run has a GPU. No number depends on it."""
     rollout: int = 40
     """Steps of each environment between two updates. Each rollout begins with fresh episodes, so take a multiple of an
     episode's 20."""
@@ -30,6 +33,8 @@ class ControlConfig:
     """Discount."""
     gae_lambda: float = 0.9
     clip_range: float = 0.2
+    largest_kl: float | None = None
+    """End an update once the policy is this far from the one that played the rollout; left out: all epochs are made."""
     entropy: float = 0.0
     """Weight of the policy's entropy."""
     spread: float = 1.0
@@ -63,6 +68,7 @@ class ControlConfig:
         for name in ("steps", "envs", "rollout", "hidden", "evaluate_every", "episodes"):
             demand(getattr(self, name) >= 1, name, "1 or more")
         demand(self.epochs is None or self.epochs >= 1, "epochs", "1 or more")
+        demand(self.largest_kl is None or self.largest_kl > 0, "largest_kl", "more than 0")
         demand(self.film >= 0, "film", "0 or more")
         demand(self.workers is None or self.workers >= 0, "workers", "0 or more")
         demand(self.batch_size >= 2, "batch_size", "2 or more")
@@ -77,6 +83,7 @@ class ControlConfig:
             demand(0 <= getattr(self, name) <= 1, name, "0 to 1")
         demand(self.entropy >= 0, "entropy", "0 or more")
         demand(self.device in ("auto", "cpu", "cuda"), "device", "'auto', 'cpu' or 'cuda'")
+        demand(self.draw in ("auto", "apart", "together"), "draw", "'auto', 'apart' or 'together'")
 
     def epochs_of(self, representation: str) -> int:
         """From pixels 20 end far from the policy that played the rollout already (docs/control.md)."""
@@ -93,4 +100,4 @@ class ControlConfig:
 
 
 # Fields that say where and how fast, not what.
-NOT_A_SETTING = ("workers", "film", "device", "tensorboard")
+NOT_A_SETTING = ("workers", "draw", "film", "device", "tensorboard")

@@ -1,14 +1,13 @@
 """Environments as stable-baselines3 steps them: many at once, and with positions for observations."""
 
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import gymnasium
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from palpate.control.shards import Make, Remote, Shard
-from palpate.control.wrapping import Reader
 from palpate.interrupts import deaf_children
 
 
@@ -84,9 +83,21 @@ class Envs(VecEnv):
         return [False] * self.num_envs
 
 
+class Reader(Protocol):
+    """What is seen in place of an observation: a representation's positions, or a picture of a scene."""
+
+    @property
+    def space(self) -> gymnasium.Space[Any]: ...
+
+    def demand(self, space: gymnasium.Space[Any], /) -> None:
+        """That observations of this space can be read."""
+
+    def __call__(self, observation: np.ndarray, /) -> np.ndarray: ...
+
+
 @final
-class VecPositions(VecEnvWrapper):
-    """Many environments of stable-baselines3, encoded at once."""
+class VecRead(VecEnvWrapper):
+    """Many environments of stable-baselines3, their observations read all at once."""
 
     def __init__(self, env: VecEnv, reader: Reader) -> None:
         reader.demand(env.observation_space)

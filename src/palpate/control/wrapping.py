@@ -35,9 +35,9 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
     if any(
         (base.__name__, base.__module__.split(".")[0]) == ("VecEnv", "stable_baselines3") for base in type(env).mro()
     ):
-        from palpate.control.vec import VecPositions
+        from palpate.control.vec import VecRead
 
-        return VecPositions(env, reader)
+        return VecRead(env, reader)
     raise ValueError(
         f"env is a {type(env).__name__}; allowed are a Gymnasium environment, a Gymnasium vector environment and a "
         "VecEnv of stable-baselines3"

@@ -24,7 +24,8 @@ WHOLE_RANGE = round(AGENT_RANGE[1] - AGENT_RANGE[0], 6)
 class GoalConfig:
     """What the paper leaves open; lengths are shares of the unit square's side."""
 
-    observation: Literal["picture", "state"] = "picture"  # state: [agent, ball], and nothing is ever drawn
+    # state: [agent, ball]; scene: and the ball's orientation, all that `draw` needs. Neither draws anything.
+    observation: Literal["picture", "state", "scene"] = "picture"
     ball: Literal["centre", "random"] = "centre"  # where it starts; the paper's sentence says both
     max_step: float = 0.3  # largest displacement along an axis
     # Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.003.
@@ -33,9 +34,10 @@ class GoalConfig:
     size: int = 100  # pixels on a side
 
     def __post_init__(self) -> None:
-        for name, allowed in (("observation", ("picture", "state")), ("ball", ("centre", "random"))):
+        for name, allowed in (("observation", ("picture", "state", "scene")), ("ball", ("centre", "random"))):
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {' and '.join(map(repr, allowed))}")
+                words = f"{', '.join(map(repr, allowed[:-1]))} and {allowed[-1]!r}"
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {words}")
         if not 0 < self.max_step <= WHOLE_RANGE:
             raise ValueError(f"max_step is {self.max_step}; allowed is more than 0, at most {WHOLE_RANGE}")
 
@@ -47,8 +49,8 @@ def scored(ball: np.ndarray) -> bool:
 
 @final
 class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """One game. Observations are pictures [h, w, 3] in third person, or the true state [agent, ball]; an action is the
-    agent's wanted displacement, and a step lasts until the ball rests.
+    """One game. Observations are pictures [h, w, 3] in third person, the true state [agent, ball], or the scene, which
+    has the ball's orientation too; an action is the agent's wanted displacement, and a step lasts until the ball rests.
 
     The reward is the negative distance between ball and goal, barycentre to barycentre, after the step; so it is never
     positive, and an episode's return says how soon the ball came how near. `info` holds what `SoccerEnv`'s does, and
@@ -72,7 +74,7 @@ class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.observation_space = (
             gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
             if self.config.observation == "picture"
-            else gymnasium.spaces.Box(*_state_bounds(), dtype=np.float32)
+            else gymnasium.spaces.Box(*_bounds(self.config.observation), dtype=np.float32)
         )
         self.action_space = gymnasium.spaces.Box(-reach, reach, (2,), np.float32)
         self.scene: Scene | None = None
@@ -129,9 +131,9 @@ class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         assert self.scene is not None
         if self._window is not None:
             self._window.show(self.scene)
-        if self.config.observation == "state":
-            return np.concatenate((self.scene.agent[0], self.scene.object[0]))
-        return self.world.observe(self.scene)[0]
+        if self.config.observation == "picture":
+            return self.world.observe(self.scene)[0]
+        return np.concatenate([x[0] for x in (self.scene if self.config.observation == "scene" else self.scene[:2])])
 
     def _info(self) -> dict[str, Any]:
         assert self.scene is not None
@@ -147,7 +149,8 @@ def _place(place: Any, name: str, allowed: tuple[float, float]) -> np.ndarray:
     return found
 
 
-def _state_bounds() -> tuple[np.ndarray, np.ndarray]:
-    """Of [agent, ball]; the fence's rounding in float32 is inside."""
-    both = np.array((AGENT_RANGE, AGENT_RANGE, FENCE_RANGE, FENCE_RANGE), np.float32)
-    return np.nextafter(both[:, 0], np.float32(0)), np.nextafter(both[:, 1], np.float32(1))
+def _bounds(observation: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of a state or a scene; rounding in float32 is inside."""
+    turned = ((-1.0, 1.0),) * 4 if observation == "scene" else ()
+    low, high = np.array((AGENT_RANGE, AGENT_RANGE, FENCE_RANGE, FENCE_RANGE, *turned), np.float32).T
+    return np.nextafter(low, np.float32(-2)), np.nextafter(high, np.float32(2))

@@ -102,9 +102,14 @@ def clearance(centre: Tensor, path: Segment, radius: Tensor | float, cosines: Te
     angle = torch.arange(DIRECTIONS, device=centre.device, dtype=centre.dtype) * (2 * math.pi / DIRECTIONS)
     directions = torch.stack((torch.cos(angle), torch.sin(angle)), -1)  # [k, 2]
     start = path.start - centre
-    first, last = ((end[..., None, :] * directions).sum(-1) for end in (start, start + path.move))  # [b, k]
-    reach = radius * outline(directions, cosines, sines).exp()
-    return torch.maximum(passing, (torch.minimum(first, last) - reach).amax(-1))
+
+    def gaps(directions: Tensor) -> Tensor:
+        first, last = ((end[..., None, :] * directions).sum(-1) for end in (start, start + path.move))
+        return torch.minimum(first, last) - radius * outline(directions, cosines, sines).exp()  # [b, k]
+
+    # Chosen, then measured: the gradient of a maximum over many, compiled, may divide 0 by 0.
+    widest = directions[gaps(directions).argmax(-1), None]  # [b, 1, 2]
+    return torch.maximum(passing, gaps(widest).squeeze(-1))
 
 
 def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
