@@ -40,7 +40,7 @@ def segment_mahalanobis2(point: Tensor, path: Segment, root: Tensor) -> Tensor:
 
 
 def _map(matrix: Tensor, vector: Tensor) -> Tensor:
-    return (matrix @ vector[..., None])[..., 0]
+    return (matrix * vector[..., None, :]).sum(-1)  # for a compiler, no call of a library for 2 x 2 numbers
 
 
 def _nearest(start: Tensor, move: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ A step is pure device work: on a GPU it is captured in a CUDA graph and replayed
 reads averages every few steps, and saves. True states never come here: evaluation is a callback.
 """
 
+import gc
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -189,6 +190,7 @@ class Run:
                 torch.cuda.current_stream().wait_stream(side)
                 return
             if not captured:
+                gc.collect()  # what a run before this one has left must not be freed while a graph is captured
                 graph.register_generator_state(self.generator)
                 with torch.cuda.graph(graph):
                     self.advance(held)

@@ -298,27 +298,35 @@ def test_a_painter_wants_scenes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draw", "device", "representation", "here"),
+    ("draw", "device", "representation", "here", "workers"),
     [
-        ("auto", "cpu", "pixels", False),
-        ("together", "cpu", "pixels", True),
-        ("auto", "cuda", "pixels", True),
-        ("apart", "cuda", "pixels", False),
-        ("together", "cpu", "truth", False),
+        ("auto", "cpu", "pixels", False, 9),
+        ("together", "cpu", "pixels", True, 4),
+        ("auto", "cuda", "pixels", True, 4),
+        ("apart", "cuda", "pixels", False, 9),
+        ("together", "cpu", "truth", False, 9),
     ],
 )
-def test_who_draws(draw: Any, device: str, representation: str, here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any, **__: Any) -> None:
+def test_who_draws(
+    draw: Any, device: str, representation: str, here: bool, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are nine cores."""
+    stepping: list[int] = []
+
+    def envs(make: Any, count: int, workers: int) -> Any:
+        stepping.append(workers)
         raise SystemError("enough is known")
 
     painted: list[int] = []
-    paint = room.Painter
-    monkeypatch.setattr(room, "Painter", lambda size: painted.append(size) or paint(size))
+    monkeypatch.setattr(room, "Painter", lambda size: painted.append(size) or size)
     monkeypatch.setattr(room, "training_device", lambda _: torch.device(device))
-    monkeypatch.setattr(room, "PPO", stop)
-    with pytest.raises(SystemError):
-        Run(representation, replace(TINY, draw=draw), 0, None)
-    assert painted == [20] * here
+    monkeypatch.setattr(room, "available_cores", lambda: 9)
+    monkeypatch.setattr(room, "Envs", envs)
+    for asked in (None, 3):
+        with pytest.raises(SystemError):
+            Run(representation, replace(TINY, draw=draw, workers=asked), 0, None)
+    assert painted == [20, 20] * here
+    assert stepping == [workers, 3]
 
 
 def test_an_update_ends_where_it_would_go_too_far() -> None:

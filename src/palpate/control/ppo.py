@@ -39,6 +39,7 @@ from palpate.training import Interrupted, NonFiniteLoss, training_device
 
 HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
 RANDOM_SEED = 0  # of the policy that all are compared with
+MOST_STEPPING = 4  # processes that draw nothing: more of them take longer to ask than they save
 SAVE_SECONDS = 30.0  # at most so much work is lost with a process that is killed, and a rollout
 LOSSES = {"train/value_loss": "value_loss", "train/approx_kl": "kl", "train/std": "spread"}
 
@@ -81,10 +82,12 @@ class Run:
         self.representation, self.config, self.seed, self.model = representation, config, seed, model
         self.options = game_options(representation, config, model)
         device = training_device(TrainingConfig(device=config.device))
-        workers = available_cores() if config.workers is None else config.workers
         together = device.type == "cuda" if config.draw == "auto" else config.draw == "together"
         self.painter = Painter(self.options["size"]) if together and representation != "truth" else None
         seen = {"observation": "scene"} if self.painter else {}
+        workers = config.workers
+        if workers is None:
+            workers = min(available_cores(), MOST_STEPPING) if self.painter else available_cores()
         self.envs = Envs(partial(make_game, self.options | seen), config.envs, workers)
         try:
             env: VecEnv = self.envs if self.painter is None else VecRead(self.envs, self.painter)

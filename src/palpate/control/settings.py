@@ -17,7 +17,8 @@ class ControlConfig:
     envs: int = 16
     """Environments stepped at once."""
     workers: int | None = None
-    """Processes they are in; as many as there are cores for us when left out, 0 for none. No number depends on it."""
+    """Processes they are in, 0 for none; when left out as many as there are cores for us, at most 4 where this one
+    draws. No number depends on it."""
     draw: Literal["auto", "apart", "together"] = "auto"
     """Who draws pictures: each process those of its own environments, or this one all of them, which is faster on a
     GPU; auto: this one if the run has a GPU. No number depends on it."""
