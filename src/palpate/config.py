@@ -296,7 +296,8 @@ class TrainingConfig:
         _demand(self.jitter is None or 0 <= self.jitter <= 1, "jitter", self.jitter, "0 to 1")
         _demand(self.sway is None or 0 <= self.sway <= 0.25, "sway", self.sway, "0 to 0.25")
         _demand(0 <= self.least_contacts < 1, "least_contacts", self.least_contacts, "0 to below 1")
-        _demand(self.probing is None or 0 <= self.probing < 1, "probing", self.probing, "0 to below 1")
+        # The others show how common contacts are.
+        _demand(self.probing is None or 0 <= self.probing <= 0.9, "probing", self.probing, "0 to 0.9")
         _demand(self.device in ("auto", "cpu", "cuda"), "device", self.device, "'auto', 'cpu' or 'cuda'")
         allowed = ("auto", "32-true", "bf16-mixed")
         _demand(self.precision in allowed, "precision", self.precision, " or ".join(map(repr, allowed)))

@@ -21,6 +21,7 @@ from palpate.control.policy import Standardised, load_policy
 from palpate.control.ppo import HELD_OUT_SEED, Run, play, train
 from palpate.control.settings import ControlConfig
 from palpate.control.vec import Envs, VecRead
+from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
 
@@ -298,17 +299,24 @@ def test_a_painter_wants_scenes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draw", "device", "representation", "here", "workers"),
+    ("draw", "device", "software", "representation", "here", "workers"),
     [
-        ("auto", "cpu", "pixels", False, 9),
-        ("together", "cpu", "pixels", True, 4),
-        ("auto", "cuda", "pixels", True, 4),
-        ("apart", "cuda", "pixels", False, 9),
-        ("together", "cpu", "truth", False, 9),
+        ("auto", "cpu", True, "pixels", False, 9),
+        ("together", "cpu", True, "pixels", True, 4),
+        ("auto", "cuda", False, "pixels", True, 4),
+        ("auto", "cuda", True, "pixels", True, 9),  # it was asked, and sent away
+        ("apart", "cuda", False, "pixels", False, 9),
+        ("together", "cpu", True, "truth", False, 9),
     ],
 )
 def test_who_draws(
-    draw: Any, device: str, representation: str, here: bool, workers: int, monkeypatch: pytest.MonkeyPatch
+    draw: Any,
+    device: str,
+    software: bool,
+    representation: str,
+    here: bool,
+    workers: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where there are nine cores."""
     stepping: list[int] = []
@@ -317,29 +325,33 @@ def test_who_draws(
         stepping.append(workers)
         raise SystemError("enough is known")
 
-    painted: list[int] = []
-    monkeypatch.setattr(room, "Painter", lambda size: painted.append(size) or size)
+    painted: list[Painter] = []
+
+    def paint(size: int) -> Painter:
+        painted.append(Painter(size))
+        return painted[-1]
+
+    monkeypatch.setattr(room, "Painter", paint)
+    monkeypatch.setattr(Painter, "in_software", lambda _: software)
     monkeypatch.setattr(room, "training_device", lambda _: torch.device(device))
     monkeypatch.setattr(room, "available_cores", lambda: 9)
     monkeypatch.setattr(room, "Envs", envs)
     for asked in (None, 3):
         with pytest.raises(SystemError):
             Run(representation, replace(TINY, draw=draw, workers=asked), 0, None)
-    assert painted == [20, 20] * here
+    assert len(painted) == 2 * here
     assert stepping == [workers, 3]
 
 
-def test_an_update_ends_where_it_would_go_too_far() -> None:
-    """From the same rollout, many passes end where the first few do."""
-    updates = []
-    for limit in (None, 1e-9):
-        run = Run("truth", replace(TINY, epochs=30, largest_kl=limit), 0, None)
-        run.begin()
-        run.advance()
-        updates.append(run.ppo.policy.optimizer.state[run.parameters[0]]["step"].item())
-        run.close()
-    assert updates[0] == 60
-    assert updates[1] < 6
+def test_what_draws_says_its_name() -> None:
+    with Soccer(SoccerConfig(size=24)) as world:
+        name = world.drawn_by()
+        painter = Painter(24)
+        assert painter.in_software() == ("llvmpipe" in name or "softpipe" in name)
+        painter.close()
+    assert name
+    with pytest.raises(ValueError, match="this world was closed"):
+        world.drawn_by()
 
 
 def test_what_needs_a_model_says_so() -> None:

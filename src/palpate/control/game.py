@@ -57,5 +57,9 @@ class Painter:
     def __call__(self, scenes: np.ndarray) -> np.ndarray:
         return self._world.observe(Scene(scenes[:, :2], scenes[:, 2:4], scenes[:, 4:]))
 
+    def in_software(self) -> bool:
+        """Whether OpenGL draws on the CPU here, by the name that it gives itself."""
+        return any(word in self._world.drawn_by().lower() for word in ("llvmpipe", "softpipe", "swrast", "software"))
+
     def close(self) -> None:
         self._world.close()

@@ -82,15 +82,12 @@ class Run:
         self.representation, self.config, self.seed, self.model = representation, config, seed, model
         self.options = game_options(representation, config, model)
         device = training_device(TrainingConfig(device=config.device))
-        together = device.type == "cuda" if config.draw == "auto" else config.draw == "together"
-        self.painter = Painter(self.options["size"]) if together and representation != "truth" else None
-        seen = {"observation": "scene"} if self.painter else {}
-        workers = config.workers
-        if workers is None:
-            workers = min(available_cores(), MOST_STEPPING) if self.painter else available_cores()
-        self.envs = Envs(partial(make_game, self.options | seen), config.envs, workers)
+        painter = self.painter = self._painter(device)
+        cores = available_cores() if painter is None else min(available_cores(), MOST_STEPPING)
+        seen = self.options if painter is None else self.options | {"observation": "scene"}
+        self.envs = Envs(partial(make_game, seen), config.envs, cores if config.workers is None else config.workers)
         try:
-            env: VecEnv = self.envs if self.painter is None else VecRead(self.envs, self.painter)
+            env: VecEnv = self.envs if painter is None else VecRead(self.envs, painter)
             env = env if model is None else wrap(env, model, device=config.device)
             self.ppo = PPO(
                 ActorCriticPolicy,
@@ -102,7 +99,6 @@ class Run:
                 gamma=config.gamma,
                 gae_lambda=config.gae_lambda,
                 clip_range=config.clip_range,
-                target_kl=None if config.largest_kl is None else config.largest_kl / 1.5,  # it stops at 1.5 times that
                 ent_coef=config.entropy,
                 policy_kwargs=policy_arguments(representation, config),
                 # What has a few thousand weights is faster without a GPU.
@@ -120,10 +116,23 @@ class Run:
         self.rollout = 0
         self.random: dict[str, float] = {}
 
+    def _painter(self, device: torch.device) -> Painter | None:
+        """Who draws for all environments, where one should."""
+        draw = self.config.draw
+        if self.representation == "truth" or draw == "apart" or (draw == "auto" and device.type != "cuda"):
+            return None
+        painter = Painter(self.options["size"])
+        if draw == "auto" and painter.in_software():
+            painter.close()
+            return None
+        return painter
+
     def close(self) -> None:
-        self.envs.close()
-        if self.painter is not None:
-            self.painter.close()
+        try:
+            self.envs.close()
+        finally:
+            if self.painter is not None:
+                self.painter.close()
 
     @property
     def step(self) -> int:

@@ -1,5 +1,6 @@
 """Every choice of a PPO run; light to import, so that the command line can show it as flags."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -20,8 +21,8 @@ class ControlConfig:
     """Processes they are in, 0 for none; when left out as many as there are cores for us, at most 4 where this one
     draws. No number depends on it."""
     draw: Literal["auto", "apart", "together"] = "auto"
-    """Who draws pictures: each process those of its own environments, or this one all of them, which is faster on a
-    GPU; auto: this one if the run has a GPU. No number depends on it."""
+    """Who draws pictures. apart: each process those of its own environments; together: this one all of them, which is
+    faster on a GPU. auto: together if the run has a GPU and OpenGL draws on one. No number depends on it."""
     rollout: int = 40
     """Steps of each environment between two updates. Each rollout begins with fresh episodes, so take a multiple of an
     episode's 20."""
@@ -34,8 +35,6 @@ class ControlConfig:
     """Discount."""
     gae_lambda: float = 0.9
     clip_range: float = 0.2
-    largest_kl: float | None = None
-    """End an update once the policy is this far from the one that played the rollout; left out: all epochs are made."""
     entropy: float = 0.0
     """Weight of the policy's entropy."""
     spread: float = 1.0
@@ -69,7 +68,6 @@ class ControlConfig:
         for name in ("steps", "envs", "rollout", "hidden", "evaluate_every", "episodes"):
             demand(getattr(self, name) >= 1, name, "1 or more")
         demand(self.epochs is None or self.epochs >= 1, "epochs", "1 or more")
-        demand(self.largest_kl is None or self.largest_kl > 0, "largest_kl", "more than 0")
         demand(self.film >= 0, "film", "0 or more")
         demand(self.workers is None or self.workers >= 0, "workers", "0 or more")
         demand(self.batch_size >= 2, "batch_size", "2 or more")
@@ -79,10 +77,10 @@ class ControlConfig:
             f"a divisor of {self.envs * self.rollout}, the steps of a rollout (envs x rollout)",
         )
         for name in ("learning_rate", "clip_range", "spread"):
-            demand(getattr(self, name) > 0, name, "more than 0")
+            demand(0 < getattr(self, name) < math.inf, name, "more than 0, and finite")
         for name in ("gamma", "gae_lambda"):
             demand(0 <= getattr(self, name) <= 1, name, "0 to 1")
-        demand(self.entropy >= 0, "entropy", "0 or more")
+        demand(0 <= self.entropy < math.inf, "entropy", "0 or more, and finite")
         demand(self.device in ("auto", "cpu", "cuda"), "device", "'auto', 'cpu' or 'cuda'")
         demand(self.draw in ("auto", "apart", "together"), "draw", "'auto', 'apart' or 'together'")
 

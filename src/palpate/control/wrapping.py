@@ -3,6 +3,7 @@
 Legend: b observations, n ambient dimension, d numbers that a policy sees.
 """
 
+import gc
 from collections.abc import Callable
 from typing import Any, final
 
@@ -119,6 +120,7 @@ class Graph:
                 function(self._held)
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
+        gc.collect()  # what a run before this one has left must not be freed while a graph is captured
         with torch.cuda.graph(self._graph):
             self._result = function(self._held)
 

@@ -51,8 +51,6 @@ class Cameras:
             if name not in CAMERAS:
                 raise ValueError(f"camera is {name!r}; allowed are {', '.join(map(repr, CAMERAS))}")
         demand_shown(width, height)
-        if self._closed:
-            raise ValueError("this world was closed; make another to draw more pictures")
         ready = self._ready(FINE if max(width, height) >= FINE_FROM else FAST)
         ready.focus(width, height)
         picture = np.empty((len(agent), len(cameras), height, width, 3), np.uint8)
@@ -61,6 +59,10 @@ class Cameras:
             for v, name in enumerate(cameras):
                 picture[i, v] = ready.shoot(name)
         return picture
+
+    def drawn_by(self) -> str:
+        """OpenGL's name for what draws."""
+        return self._ready(FAST if self._look is None else self._look).name()
 
     def close(self) -> None:
         """May be called again; nothing is drawn afterwards."""
@@ -74,6 +76,8 @@ class Cameras:
             self.close()
 
     def _ready(self, look: Look) -> renderer.Renderer:
+        if self._closed:
+            raise ValueError("this world was closed; make another to draw more pictures")
         if self._renderer is None or self._look != look:
             before = self._renderer
             self._renderer, self._look = renderer.take(self._config, look), look

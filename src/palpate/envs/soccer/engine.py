@@ -46,6 +46,12 @@ def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
         raise OSError(_no_backend(error)) from error
 
 
+def renderer_name() -> str:
+    """Of the context that is current."""
+    gl = importlib.import_module("OpenGL.GL")  # which MuJoCo has told how to reach the context
+    return bytes(gl.glGetString(gl.GL_RENDERER)).decode(errors="replace")
+
+
 def _no_backend(error: Exception) -> str:
     backend = os.environ.get("MUJOCO_GL", "")
     return f"no picture can be drawn: MUJOCO_GL is {backend!r}, which fails with {error!r}; {INSTALL}"

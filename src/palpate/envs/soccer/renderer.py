@@ -46,6 +46,11 @@ class Renderer:
         self._rectangle = self._mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.empty((height, width, 3), np.uint8)
 
+    def name(self) -> str:
+        """What OpenGL calls itself here: a GPU, or one of its software renderers."""
+        self._gl.make_current()
+        return engine.renderer_name()
+
     def pose(self, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray) -> None:
         """Put the bodies where one state says."""
         pose(self._model, self._data, agent, position, orientation)

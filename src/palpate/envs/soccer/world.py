@@ -191,6 +191,10 @@ class Soccer:
             return self.render(scene, "third", size, size)
         return self._cameras.draw(*scene, FIRST_PERSON, size, size)
 
+    def drawn_by(self) -> str:
+        """What draws the observations, by OpenGL's own name for it."""
+        return self._cameras.drawn_by()
+
     def render(self, scene: Scene, camera: str = "third", width: int = 640, height: int = 480) -> np.ndarray:
         """Scenes from one of `CAMERAS`: [b, h, w, 3] uint8."""
         return self._cameras.draw(*scene, (camera,), width, height)[:, 0]
