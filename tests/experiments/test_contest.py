@@ -163,3 +163,14 @@ def test_curves() -> None:
     (axes,) = figure.axes
     assert len(axes.lines) == 4  # and the random policy
     assert len(axes.collections) == 3
+
+
+def test_runs_that_are_much_longer_are_drawn_beside_the_others() -> None:
+    """Once as far as all go, 300 steps, and once to the end of the longest; one legend for both."""
+    figure = curves([*ROWS[:4], *(row("pixels", seed, [-6.0, -5.0, -4.0, -3.5]) for seed in range(2))])
+    assert len(figure.axes) == 1
+    figure = curves([*ROWS[:4], *(row("pixels", seed, [-6.0, -5.0, -4.0, -3.5], every=1000) for seed in range(2))])
+    near, whole = figure.axes
+    assert (near.get_xlim()[1], whole.get_xlim()[1]) == (pytest.approx(306), pytest.approx(3060))
+    assert len(near.lines) == len(whole.lines) == 4
+    assert len(figure.legends[0].get_texts()) == 4

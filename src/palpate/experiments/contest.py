@@ -30,6 +30,7 @@ GAME = ("max_step", "end_on_goal", "ball", "episodes")
 # What seeds of one representation may differ in; how long they are is seen by their curves.
 OWN = ("representation", "seed", "model", "weights", "steps", "evaluate_every")
 REACHED = 0.9  # normalised score at which the game counts as learned
+LONGER = 2.0  # times as many steps as others: too long to be drawn beside them alone
 DPI = 110
 COLOURS = {
     "interaction": BLUE,
@@ -288,22 +289,28 @@ def _cells(each: Contestant) -> list[str]:
 
 
 def curves(rows: Sequence[Row]) -> Figure:
-    """Return over environment steps: interquartile mean, and its bootstrap interval as a band."""
-    groups = grouped(rows)
-    figure = blank(7.2, 4.2)
-    axes = panel(figure, 1, 1, xlabel="environment steps")
-    axes.set_ylabel("return of an episode")
-    for name, group in groups.items():
-        steps, returns = curve(group)
-        line = "--" if name == "truth" else "-"
-        middle = interquartile_mean(returns.T)
-        axes.plot(steps, middle, line, color=COLOURS[name], linewidth=1.6, label=TITLES[name])
-        if len(group) > 1:
-            band = [stratified_bootstrap([column], resamples=1000) for column in returns.T]
-            low, high = np.array(band).T
-            axes.fill_between(steps, low, high, color=COLOURS[name], alpha=0.18, linewidth=0)
+    """Return over environment steps: interquartile mean, and its bootstrap interval as a band.
+
+    Where some runs are much longer than others, once as far as all go and once as far as any.
+    """
+    drawn = {name: curve(group) for name, group in grouped(rows).items()}
     bottom = float(np.mean([row["random"]["return"] for row in rows]))
-    axes.axhline(bottom, color="black", linestyle=":", linewidth=1.2, label="random policy")
-    axes.set_xlim(left=0)
+    ends = sorted(float(steps[-1]) for steps, _ in drawn.values())
+    ends = [ends[0], ends[-1]] if ends[-1] > LONGER * ends[0] else [ends[-1]]
+    figure = blank(7.2 if len(ends) == 1 else 10.4, 4.2)
+    for place, end in enumerate(ends):
+        axes = panel(figure, place + 1, len(ends), xlabel="environment steps")
+        if place == 0:
+            axes.set_ylabel("return of an episode")
+        for name, (steps, returns) in drawn.items():
+            line = "--" if name == "truth" else "-"
+            label = TITLES[name] if place == 0 else None
+            axes.plot(steps, interquartile_mean(returns.T), line, color=COLOURS[name], linewidth=1.6, label=label)
+            if len(returns) > 1:
+                low, high = np.array([stratified_bootstrap([column], resamples=1000) for column in returns.T]).T
+                axes.fill_between(steps, low, high, color=COLOURS[name], alpha=0.18, linewidth=0)
+        label = "random policy" if place == 0 else None
+        axes.axhline(bottom, color="black", linestyle=":", linewidth=1.2, label=label)
+        axes.set_xlim(0, 1.02 * end)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
