@@ -87,7 +87,10 @@ def main() -> None:
         env: Any = gymnasium.make("palpate/SoccerGoal-v0", observation="state", ball=arguments.ball)
         see, reach = (lambda o: (o[:2], o[2:])), env.unwrapped.world.config.reach
     else:
-        size = palpate.load(arguments.model).config.observation_shape[-1]
+        try:
+            size = palpate.load(arguments.model).config.observation_shape[-1]
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
         env = gymnasium.make("palpate/SoccerGoal-v0", size=size, ball=arguments.ball)
         see, reach = learned(arguments.model, env, arguments.known)
     most, goal = float(env.action_space.high[0]), np.array(GOAL)
@@ -107,9 +110,8 @@ def main() -> None:
         returns.append(total)
     env.close()
     print(f"goals in {goals} of {arguments.episodes} episodes ({goals / arguments.episodes:.0%})")
-    print(
-        f"return {np.mean(returns):.2f} on average; a goal took {np.median(steps) if steps else float('nan'):.0f} steps"
-    )
+    took = f"; a goal took {np.median(steps):.0f} steps" if steps else ""
+    print(f"return {np.mean(returns):.2f} on average{took}")
 
 
 if __name__ == "__main__":

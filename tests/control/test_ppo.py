@@ -128,15 +128,19 @@ class TestTrain:
             assert film.n_frames == 21  # such a policy never scores
             assert film.size == (320, 270)
         assert (tmp_path / "film.gif").stat().st_size < 2e6
-        act = load_policy(tmp_path / "policy.safetensors")
+        act = load_policy(tmp_path)
         o = np.random.default_rng(0).random((5, 4), np.float32)
         run = Run("truth", TINY, 0, None)
         assert run.restore(tmp_path)
         assert np.array_equal(act(o), run.ppo.predict(o, deterministic=True)[0])
+        assert np.array_equal(act(o), load_policy(tmp_path / "policy.safetensors")(o))
+        with pytest.raises(ValueError, match=r"state\.safetensors holds no policy"):
+            load_policy(tmp_path / "checkpoint" / "state.safetensors")
+        assert (row["workers"], row["drawn"]) == (0, "not")
         assert np.abs(act(o)).max() > 0
         run.close()
 
-    @pytest.mark.parametrize("stop_at", [1, 2])  # between evaluations, and at one
+    @pytest.mark.parametrize("stop_at", [1, 2, 3])  # between evaluations, at one, and in the last rollout
     def test_stopped_and_resumed_is_straight_through(
         self, stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -216,6 +220,10 @@ class TestTrain:
         assert settings_of(representation, replace(TINY, epochs=None), 0, None)["epochs"] == epochs
         assert settings_of(representation, TINY, 0, None)["epochs"] == 2
 
+    def test_the_size_of_pictures_is_a_setting_where_there_are_any(self) -> None:
+        assert settings_of("pixels", TINY, 0, None)["size"] == 20
+        assert "size" not in settings_of("truth", TINY, 0, None)
+
     def test_other_settings_are_refused(self, tmp_path: Path) -> None:
         claim(tmp_path, settings_of("truth", TINY, 0, None))
         with pytest.raises(ValueError, match="was made with seed 0, not 1; choose another folder with --out"):
@@ -258,6 +266,7 @@ class TestTrain:
         found = []
         for draw in ("apart", "together"):
             row = train("pixels", replace(TINY, steps=80, draw=draw), 0, None, tmp_path / draw)
+            assert row["drawn"] == draw
             groups, _ = read_state(tmp_path / draw / "policy.safetensors")
             found.append((row["curve"], row["returns"], torch.cat([x.flatten() for x in groups["policy"].values()])))
         (*apart, one), (*together, two) = found
@@ -338,7 +347,7 @@ def test_who_draws(
     monkeypatch.setattr(room, "Envs", envs)
     for asked in (None, 3):
         with pytest.raises(SystemError):
-            Run(representation, replace(TINY, draw=draw, workers=asked), 0, None)
+            Run(representation, replace(TINY, envs=16, draw=draw, workers=asked), 0, None)
     assert len(painted) == 2 * here
     assert stepping == [workers, 3]
 

@@ -265,3 +265,27 @@ def test_the_users_backend_is_kept_and_its_failure_says_what_to_install(backend:
     assert last.startswith(f"OSError: no picture can be drawn: MUJOCO_GL is {backend!r}"), done.stderr
     assert "libegl1" in last
     assert "libosmesa6" in last
+
+
+def test_a_fork_of_a_process_that_has_drawn_says_so() -> None:
+    """OpenGL would wait forever."""
+    script = (
+        "import os, sys\n"
+        "from palpate.envs.soccer import Soccer, SoccerConfig\n"
+        "import numpy as np\n"
+        "world = Soccer(SoccerConfig(size=16))\n"
+        "scene = world.reset(np.random.default_rng(0))\n"
+        "world.observe(scene)\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "try:\n"
+        "    Soccer(SoccerConfig(size=16)).observe(scene)\n"
+        "except OSError as error:\n"
+        "    print(error, flush=True)\n"
+        "    os._exit(7)\n"
+        "os._exit(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 7, done.stderr
+    assert "was forked from one that had drawn pictures" in done.stdout

@@ -174,3 +174,10 @@ def test_runs_that_are_much_longer_are_drawn_beside_the_others() -> None:
     assert (near.get_xlim()[1], whole.get_xlim()[1]) == (pytest.approx(306), pytest.approx(3060))
     assert len(near.lines) == len(whole.lines) == 4
     assert len(figure.legends[0].get_texts()) == 4
+
+
+def test_how_many_trained_models_were_seen() -> None:
+    saw = [{**each, "settings": {"episodes": 64, "weights": name}} for each, name in zip(ROWS[2:4], "ab", strict=True)]
+    rows = [*ROWS[:2], *saw, *ROWS[4:]]
+    assert "that the seeds of PPO saw: interaction 2." in markdown(rows, contest(rows))
+    assert "trained models" not in markdown(ROWS, contest(ROWS)).lower()

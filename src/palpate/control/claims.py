@@ -18,6 +18,8 @@ def settings_of(representation: str, config: ControlConfig, seed: int, model: Re
     """All that the numbers depend on, ready for JSON."""
     chosen = {name: value for name, value in asdict(config).items() if name not in NOT_A_SETTING}
     chosen["epochs"] = config.epochs_of(representation)
+    if representation != "pixels":
+        del chosen["size"]  # a model has its own, and true states none
     seen = None if model is None else json.loads(json.dumps(asdict(model.config)))
     weights = None if model is None else fingerprint(model)
     return {"representation": representation, "seed": seed, **chosen, "model": seen, "weights": weights}

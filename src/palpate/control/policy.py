@@ -66,9 +66,13 @@ def policy_arguments(representation: str, config: ControlConfig) -> dict[str, An
 def load_policy(path: Path) -> Act:
     """A trained policy as a function from observations [b, ...] to actions [b, n], without noise; nothing is unpickled.
 
-    Its observations are those of the run: what `palpate.wrap` gives, true states, or pictures with channels first.
+    `path` is the folder of a run, or its `policy.safetensors`. Its observations are those of the run: what
+    `palpate.wrap` gives, true states, or pictures with channels first.
     """
+    path = path / "policy.safetensors" if path.is_dir() else path
     groups, facts = read_state(path)
+    if "policy" not in groups or "settings" not in facts:
+        raise ValueError(f"{path} holds no policy; a run of `palpate control` leaves policy.safetensors at its end")
     config = ControlConfig(**facts["settings"])
     shape = tuple(facts["observation"]["shape"])
     picture = facts["observation"]["dtype"] == "uint8"

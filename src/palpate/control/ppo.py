@@ -85,7 +85,8 @@ class Run:
         painter = self.painter = self._painter(device)
         cores = available_cores() if painter is None else min(available_cores(), MOST_STEPPING)
         seen = self.options if painter is None else self.options | {"observation": "scene"}
-        self.envs = Envs(partial(make_game, seen), config.envs, cores if config.workers is None else config.workers)
+        self.workers = min(cores if config.workers is None else config.workers, config.envs)
+        self.envs = Envs(partial(make_game, seen), config.envs, self.workers)
         try:
             env: VecEnv = self.envs if painter is None else VecRead(self.envs, painter)
             env = env if model is None else wrap(env, model, device=config.device)
@@ -278,6 +279,8 @@ def train(
         "random": _shorts(run.random),
         "collect_steps_per_second": _short(done / seconds["collect_seconds"]),
         "steps_per_second": _short(done / sum(seconds.values())),
+        "workers": run.workers,
+        "drawn": "not" if representation == "truth" else "apart" if run.painter is None else "together",
         "settings": settings,
     }
 
@@ -313,6 +316,7 @@ def _loop(run: Run, folder: Path, log: RunLog, watch: Watch | None, *, fresh: bo
         if run.rollout < config.rollouts:
             log.write(run.step, spent)
             run.save(folder)
+        if run.rollout < config.rollouts or interrupted():  # also in the last rollout: no other run is to begin
             raise Interrupted(f"stopped after step {run.step} of {config.rollouts * config.rollout_steps}")
 
 

@@ -18,11 +18,11 @@ class ControlConfig:
     envs: int = 16
     """Environments stepped at once."""
     workers: int | None = None
-    """Processes they are in, 0 for none; when left out as many as there are cores for us, at most 4 where this one
-    draws. No number depends on it."""
+    """Processes they are in, 0 for none; when left out as many as there are cores for us, at most 4 where the main
+    process draws. No number depends on it."""
     draw: Literal["auto", "apart", "together"] = "auto"
-    """Who draws pictures. apart: each process those of its own environments; together: this one all of them, which is
-    faster on a GPU. auto: together if the run has a GPU and OpenGL draws on one. No number depends on it."""
+    """Who draws pictures. apart: each process those of its own environments; together: the main one all of them, which
+    is faster on a GPU. auto: together if the run has a GPU and OpenGL draws on one. No number depends on it."""
     rollout: int = 40
     """Steps of each environment between two updates. Each rollout begins with fresh episodes, so take a multiple of an
     episode's 20."""
@@ -50,7 +50,7 @@ class ControlConfig:
     size: int = 100
     """Pixels on a side, for pixels; a learned representation has its own."""
     evaluate_every: int = 10_000
-    """Steps between evaluations, which are also when a run is saved."""
+    """Steps between evaluations, rounded up to whole rollouts; a run is saved then, and every half minute."""
     episodes: int = 64
     """Episodes of an evaluation; their starts are the same ones always, and never trained on."""
     film: int = 4

@@ -28,6 +28,8 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
     Of a VAE, which does not place the object, the latent that stands for it comes after the agent; of a Transporter,
     its two keypoints in their own order. `device` is where to encode; auto: a GPU if there is one.
     """
+    if not isinstance(model, Representation):
+        raise ValueError(f"model is a {type(model).__name__}; allowed is a representation, as palpate.load gives it")
     reader = Reader(model, covariance=covariance, device=device)
     if isinstance(env, gymnasium.Env):
         return Positions(env, reader)

@@ -256,6 +256,13 @@ def markdown(rows: Sequence[Row], found: Sequence[Contestant]) -> str:
         said.append("There are no runs from true states yet, so there are no scores.")
     elif all(each.score is None for each in found):
         said.append("True states ended no better than the random policy, so there are no scores.")
+    seen: dict[str, set[str]] = {}
+    for row in rows:
+        if row["settings"].get("weights"):
+            seen.setdefault(row["representation"], set()).add(row["settings"]["weights"])
+    if seen:
+        counts = ", ".join(f"{name} {len(weights)}" for name, weights in seen.items())
+        said.append(f"Trained models that the seeds of PPO saw: {counts}.")
     made = {name: ", ".join(dict.fromkeys(str(row[name]) for row in rows)) for name in ("hardware", "torch", "commit")}
     said.append(f"{made['hardware']}; torch {made['torch']}; commit {made['commit']}.")
     return "\n".join([*lines, "", *(f"- {sentence}" for sentence in said)]) + "\n"

@@ -14,6 +14,9 @@ INSTALL = (
 )
 
 
+_opened_by: set[int] = set()  # processes that have asked for OpenGL; a fork would wait for it forever
+
+
 @functools.cache
 def load() -> ModuleType:
     """The mujoco module. `MUJOCO_GL`, which it reads when it is imported, is chosen first unless the user has."""
@@ -36,6 +39,12 @@ def load() -> ModuleType:
 def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
     """An OpenGL context of the chosen backend, made current, and the model's textures and meshes in it."""
     mujoco, backend = load(), os.environ.get("MUJOCO_GL", "").lower().strip()
+    if _opened_by and os.getpid() not in _opened_by:
+        raise OSError(
+            "this process was forked from one that had drawn pictures, which OpenGL does not survive: start it by "
+            "spawning (Gymnasium's vectors: vector_kwargs={'context': 'spawn'}), or draw nothing before"
+        )
+    _opened_by.add(os.getpid())
     try:
         # By its own module: the user may have imported mujoco before `load` chose.
         source = importlib.import_module(f"mujoco.{backend}") if backend in ("egl", "osmesa") else mujoco
