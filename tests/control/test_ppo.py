@@ -167,6 +167,21 @@ class TestTrain:
             assert one[group].keys() == two[group].keys()
             assert all(torch.equal(one[group][name], two[group][name]) for name in one[group])
 
+    def test_stopped_while_the_last_policy_is_measured(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        straight = train("truth", TINY, 3, None, tmp_path / "straight")
+        save_policy = Run.save_policy
+
+        def with_ctrl_c(run: Run, path: Path) -> None:
+            save_policy(run, path)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Run, "save_policy", with_ctrl_c)
+        with pytest.raises(Interrupted, match="stopped at step 240 of 240"):
+            train("truth", TINY, 3, None, tmp_path / "resumed")
+        monkeypatch.setattr(Run, "save_policy", save_policy)
+        resumed = train("truth", TINY, 3, None, tmp_path / "resumed")
+        assert (resumed["returns"], resumed["curve"]) == (straight["returns"], straight["curve"])
+
     def test_killed_it_loses_the_work_since_the_last_saving_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -266,6 +266,8 @@ def train(
             act = lambda o: run.ppo.predict(o, deterministic=True)[0]  # noqa: E731
             film(folder / "film.gif", _filmed(run), act, HELD_OUT_SEED, config.film)
         last = run.evaluate()
+    except KeyboardInterrupt:  # not between two rollouts, where the loop hears it
+        raise Interrupted(f"stopped at step {run.step} of {config.rollouts * config.rollout_steps}") from None
     finally:
         run.close()
     rows = read_log(folder / "metrics.jsonl")
