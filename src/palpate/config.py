@@ -254,7 +254,7 @@ class TrainingConfig:
     """Contacts that are rarer than this share are drawn more often, from a fixed set that fits into memory; of a stream
     more is drawn, to choose from, where they or the untouched are rarer. 0: as they come."""
     probing: float | None = None
-    """Share of a batch, 0 to below 1, in which the agent chooses its move in a world that is streamed: of 32 random
+    """Share of a batch, 0 to 0.9, in which the agent chooses its move in a world that is streamed: of 32 random
     moves the one whose outcome is most in doubt, which says most of where the object is. It begins after 30 % of the
     run, when contacts have been told in 50 batches; the contact loss then rises, since such moves are harder to
     foretell. 0: random moves. Left out, it is 0.5 where our objective learns from a stream, else 0."""

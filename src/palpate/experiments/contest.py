@@ -295,27 +295,31 @@ def _cells(each: Contestant) -> list[str]:
     ]
 
 
+def _band(returns: Array) -> Array:
+    """Where the interquartile mean of curves [s, e] lies, [2, e]."""
+    return np.array([stratified_bootstrap([column], resamples=1000) for column in returns.T]).T
+
+
 def curves(rows: Sequence[Row]) -> Figure:
     """Return over environment steps: interquartile mean, and its bootstrap interval as a band.
 
     Where some runs are much longer than others, once as far as all go and once as far as any.
     """
-    drawn = {name: curve(group) for name, group in grouped(rows).items()}
+    drawn = {name: (*curve(group), _band(curve(group)[1])) for name, group in grouped(rows).items()}
     bottom = float(np.mean([row["random"]["return"] for row in rows]))
-    ends = sorted(float(steps[-1]) for steps, _ in drawn.values())
+    ends = sorted(float(steps[-1]) for steps, *_ in drawn.values())
     ends = [ends[0], ends[-1]] if ends[-1] > LONGER * ends[0] else [ends[-1]]
     figure = blank(7.2 if len(ends) == 1 else 10.4, 4.2)
     for place, end in enumerate(ends):
         axes = panel(figure, place + 1, len(ends), xlabel="environment steps")
         if place == 0:
             axes.set_ylabel("return of an episode")
-        for name, (steps, returns) in drawn.items():
+        for name, (steps, returns, band) in drawn.items():
             line = "--" if name == "truth" else "-"
             label = TITLES[name] if place == 0 else None
             axes.plot(steps, interquartile_mean(returns.T), line, color=COLOURS[name], linewidth=1.6, label=label)
             if len(returns) > 1:
-                low, high = np.array([stratified_bootstrap([column], resamples=1000) for column in returns.T]).T
-                axes.fill_between(steps, low, high, color=COLOURS[name], alpha=0.18, linewidth=0)
+                axes.fill_between(steps, *band, color=COLOURS[name], alpha=0.18, linewidth=0)
         label = "random policy" if place == 0 else None
         axes.axhline(bottom, color="black", linestyle=":", linewidth=1.2, label=label)
         axes.set_xlim(0, 1.02 * end)

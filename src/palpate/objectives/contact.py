@@ -103,9 +103,9 @@ def clearance(centre: Tensor, path: Segment, radius: Tensor | float, cosines: Te
     directions = torch.stack((torch.cos(angle), torch.sin(angle)), -1)  # [k, 2]
     start = path.start - centre
 
-    def gaps(directions: Tensor) -> Tensor:
-        first, last = ((end[..., None, :] * directions).sum(-1) for end in (start, start + path.move))
-        return torch.minimum(first, last) - radius * outline(directions, cosines, sines).exp()  # [b, k]
+    def gaps(toward: Tensor) -> Tensor:
+        first, last = ((end[..., None, :] * toward).sum(-1) for end in (start, start + path.move))
+        return torch.minimum(first, last) - radius * outline(toward, cosines, sines).exp()  # [b, k]
 
     # Chosen, then measured: the gradient of a maximum over many, compiled, may divide 0 by 0.
     widest = directions[gaps(directions).argmax(-1), None]  # [b, 1, 2]

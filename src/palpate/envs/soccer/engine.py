@@ -58,7 +58,7 @@ def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
 def renderer_name() -> str:
     """Of the context that is current."""
     gl = importlib.import_module("OpenGL.GL")  # which MuJoCo has told how to reach the context
-    return bytes(gl.glGetString(gl.GL_RENDERER)).decode(errors="replace")
+    return bytes(gl.glGetString(gl.GL_RENDERER) or b"").decode(errors="replace")
 
 
 def _no_backend(error: Exception) -> str:
