@@ -93,6 +93,7 @@ def test_what_is_given_is_taken() -> None:
         "optimizer": "adamw",
         "outline": 3,
         "contrast_floor": 0.2,
+        "stay_rise": 2.0,
     }
     assert chosen(given, shape=(3, 256, 256)) == given
     assert chosen({"body": "axes"})["body"] == "axes"
@@ -147,7 +148,21 @@ def test_the_outline_of_a_body_in_the_plane(given: dict[str, Any], about: dict[s
 
 @pytest.mark.parametrize("about", [{"objective": "paper"}, {"method": "supervised"}, {"method": "vae"}])
 def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) -> None:
-    assert not {"contrast_floor", "outline"} & chosen(**about).keys()
+    assert not {"contrast_floor", "outline", "stay_rise"} & chosen(**about).keys()
+
+
+@pytest.mark.parametrize(
+    ("about", "rise"),
+    [
+        ({"triples": None}, 30.0),
+        ({"triples": None, "shape": (64,)}, 30.0),
+        ({"triples": 10_000}, 1.0),
+        ({"triples": None, "given": {"external": "point"}}, 1.0),
+        ({"triples": None, "given": {"egocentric": True}}, 1.0),  # not tried
+    ],
+)
+def test_what_stays_gains_weight_where_triples_are_fresh(about: dict[str, Any], rise: float) -> None:
+    assert chosen(**about)["stay_rise"] == rise
 
 
 def test_adams_cheaper_steps_are_more() -> None:

@@ -25,6 +25,7 @@ class TestObjective:
             ("body", "square", "'round' or 'axes'"),
             ("split_on", "d_w", "'log' or 'd'"),
             ("stay_weight", -0.1, "0 or more"),
+            ("stay_rise", 0.0, "more than 0"),
             ("stay_level", 0.0, "more than 0"),
             ("stay_reach", -0.1, "0 or more"),
             ("split_window", 63, "0, or 64 or more"),

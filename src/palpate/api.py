@@ -47,7 +47,7 @@ HELD_OUT_BLOCK = 256  # rows looked at together
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 UNKNOWN = object()  # what an earlier version says of a setting that it did not have
-CHOSEN_SWITCHES = ("body", "outline", "contrast_floor")  # of ObjectiveConfig, from the data unless given
+CHOSEN_SWITCHES = ("body", "outline", "contrast_floor", "stay_rise")  # of ObjectiveConfig, from the data unless given
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
 
@@ -115,9 +115,9 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, outline, steps, batch_size, optimizer, jitter, sway, probing, contrast_floor. `switches`
-    changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...); `baseline`
-    is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
+    large pictures), body, outline, steps, batch_size, optimizer, jitter, sway, probing, contrast_floor, stay_rise.
+    `switches` changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...);
+    `baseline` is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
     triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, in whole
     episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without

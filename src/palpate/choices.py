@@ -8,6 +8,7 @@ JITTER, SWAY = 0.2, 0.04
 NUMBERS_FLOOR, PICTURES_FLOOR = 0.1, 0.001
 OUTLINE = 4  # harmonics
 PROBING = 0.5  # of a batch
+STAY_RISE = 30.0
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 
@@ -32,8 +33,8 @@ def choose(
     method: str,
     objective: str = "contact",
 ) -> list[Choice]:
-    """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline and
-    contrast_floor.
+    """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline,
+    contrast_floor and stay_rise.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
     world that streams.
@@ -109,6 +110,10 @@ def choose(
             add("contrast_floor", PICTURES_FLOOR, "pictures of different scenes are told apart soon")
         else:
             add("contrast_floor", NUMBERS_FLOOR, "numbers change smoothly: a lower one fails where most are touched")
+        if triples is None and placed and not given.get("egocentric"):
+            add("stay_rise", STAY_RISE, "fresh triples at every step: in the end all sights of one place are to agree")
+        else:
+            add("stay_rise", 1.0, "the object would be placed as in the triples that are known by heart")
     return list(chosen.values())
 
 

@@ -7,7 +7,7 @@ from made_up import TINY
 
 from palpate.api import fit
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.data.collect import collect
+from palpate.envs.registration import world
 from palpate.experiments.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, cases, listed
 
 
@@ -41,7 +41,8 @@ def test_every_ablation_is_a_way_of_its_own() -> None:
     ways = [(ObjectiveConfig(**each["objective"]), each["chosen"]["probing"]) for each in settings]
     assert len(set(ways)) == len(ABLATION) == len(ways)
     objectives = [objective for objective, _ in ways]
-    assert ways[:2] == [(ObjectiveConfig(outline=4), 0.0), (ObjectiveConfig(outline=4), 0.5)]
+    ours = ObjectiveConfig(outline=4, stay_rise=30.0)
+    assert ways[:2] == [(ours, 0.0), (ours, 0.5)]
     assert {probing for _, probing in ways[2:]} == {0.0}
     assert {objective.external for objective in objectives} == {"likelihood", "point", "gaussian"}
     for objective in objectives:
@@ -116,11 +117,12 @@ def test_listed_in_the_order_of_the_runs() -> None:
 
 def test_settings_hold_the_objective_of_the_model_that_is_fitted() -> None:
     (case,) = cases(["sprites"], TINY, 1, worlds=["anisotropic"], methods=["ours"])
-    data = collect(case.env, 64, size=case.size)
     training = replace(case.training, steps=1, batch_size=8, evaluate_every=1, compile=False, device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a run of one step
-        model = fit(data, encoder=case.encoder, training=training, progress=False, **case.fit)
+        model = fit(
+            world(case.env, size=case.size), encoder=case.encoder, training=training, progress=False, **case.fit
+        )
     assert ObjectiveConfig(**case.settings()["objective"]) == model.config.objective
     assert model.config.objective.body == "axes"
     assert model.config.objective.outline == 0

@@ -115,17 +115,24 @@ class TestRuns:
     def test_what_an_earlier_version_chose_otherwise_is_refused(self, place: Place) -> None:
         (case,) = planned = vanilla("ours")
         place.result(case).parent.mkdir(parents=True)
-        settings = case.settings() | {"chosen": {"jitter": 0.0, "probing": 0.5, "contrast_floor": 0.5}}
+        settings = case.settings() | {
+            "chosen": {"jitter": 0.0, "probing": 0.5, "stay_rise": 30.0, "contrast_floor": 0.5}
+        }
         place.result(case).write_text(json.dumps(row("vanilla", "ours", 0, 0.1, settings=settings)))
         with pytest.raises(ValueError, match=r"was made with chosen contrast_floor 0\.5, not 0\.001"):
             reproduce(planned, place, show=False)
 
     @pytest.mark.parametrize(("method", "other"), [("ours", True), ("paper", False), ("vae", False)])
     @pytest.mark.parametrize(
-        ("group", "name", "value"), [("objective", "stay_reach", "0.25"), ("chosen", "probing", "0.5")]
+        ("group", "name", "was", "value"),
+        [
+            ("objective", "stay_reach", "0.0", "0.25"),
+            ("chosen", "probing", "0.0", "0.5"),
+            ("chosen", "stay_rise", "1.0", "30.0"),
+        ],
     )
     def test_runs_of_before_a_setting_had_what_it_was_then(
-        self, place: Place, group: str, name: str, value: str, method: str, other: bool
+        self, place: Place, group: str, name: str, was: str, value: str, method: str, other: bool
     ) -> None:
         (case,) = planned = vanilla(method)
         place.result(case).parent.mkdir(parents=True)
@@ -133,7 +140,7 @@ class TestRuns:
         settings.get(group, {}).pop(name, None)
         place.result(case).write_text(json.dumps(row("vanilla", method, 0, 0.1, settings=settings)))
         if other:
-            with pytest.raises(ValueError, match=f"was made with {group} {name} 0.0, not {value}"):
+            with pytest.raises(ValueError, match=f"was made with {group} {name} {was}, not {value}"):
                 reproduce(planned, place, show=False)
         else:
             assert reproduce(planned, place, show=False).finished == []

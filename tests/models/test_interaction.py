@@ -1,6 +1,7 @@
 """What the method does with a batch beyond the contract of all models."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -97,6 +98,32 @@ def test_l_stay_does_not_shrink_the_frame() -> None:
     assert plain > 0
     assert abs(gradient) < 0.1 * plain
     assert shrinking(0.25, training=False) == pytest.approx(shrinking(0.0, training=False))
+
+
+@pytest.mark.parametrize(
+    ("kind", "progress", "times"),
+    [
+        ("likelihood", 0.0, 1.0),
+        ("likelihood", 0.4, 1.0),
+        ("likelihood", 0.6, 3.0),
+        ("likelihood", 0.8, 9.0),
+        ("likelihood", 1.0, 9.0),
+        ("point", 1.0, 1.0),
+    ],
+)
+def test_l_stay_gains_weight_in_the_contact_likelihood(kind: Any, progress: float, times: float) -> None:
+    place = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+
+    def term(rise: float) -> float:
+        objective = ObjectiveConfig(external=kind, stay_rise=rise)
+        model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective))
+        terms = model._external(
+            place, place + 0.1, Segment(place, place), torch.zeros(8, dtype=torch.bool), torch.tensor(0.5),
+            torch.zeros(8), torch.tensor(progress),
+        )  # fmt: skip
+        return terms["stay"].item()
+
+    assert term(9.0) == pytest.approx(times * term(1.0), rel=1e-5)
 
 
 def overfitted() -> tuple[Interaction, list[Batch]]:

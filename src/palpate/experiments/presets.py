@@ -45,6 +45,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "no-outline": {"outline": 0},
     "segment-gradient": {"segment_gradient": True},
     "stay-weight-10": {"stay_weight": 10.0},
+    "no-stay-rise": {"stay_rise": 1.0},
     "no-stay-level": {"stay_level": 1e6},
     "no-stay-reach": {"stay_reach": 0.0},
     "no-contrast-floor": {"contrast_floor": 0.0},
@@ -64,11 +65,15 @@ PAPER_EPOCHS = 100
 NO_CLIPPING = 1e9
 LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with when it is trained otherwise
 
+CHOSEN_SWITCHES = ("outline", "contrast_floor", "stay_rise")  # of the objective
 # Fields of TrainingConfig that say where and how fast, not what.
 NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
 
 # What settings of a case were before there were any such settings.
-ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_ONCE.items()} | {"chosen probing": 0.0}
+ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_ONCE.items()} | {
+    "chosen probing": 0.0,
+    "chosen stay_rise": 1.0,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +175,9 @@ class Case:
             method=self.fit.get("method", "interaction"),
             objective=self.fit.get("objective", "contact"),
         )
-        named = ("optimizer", "jitter", "sway", "probing", "outline", "contrast_floor")
+        named = ("optimizer", "jitter", "sway", "probing", *CHOSEN_SWITCHES)
         chosen = {choice.name: choice.value for choice in choices if choice.name in named}
-        switches: dict[str, Any] = {name: chosen[name] for name in ("outline", "contrast_floor") if name in chosen}
+        switches: dict[str, Any] = {name: chosen[name] for name in CHOSEN_SWITCHES if name in chosen}
         switches |= given
         return chosen, asdict(ObjectiveConfig.named(self.fit.get("objective", "contact"), **switches))
 

@@ -49,6 +49,9 @@ BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the
 # Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
 # angles are known the best body is round, and with a round body none would ever be learned.
 FIRST_RATIO, SHAPE_FROM = 3.0, 0.4
+# L_- gains weight when the object has been found, while the learning rate falls: what the contacts of a few batches say
+# is noise by then, and L_- is not.
+RISES_FROM, RISES_UNTIL = 0.4, 0.8
 # Where a scout goes ahead, z_ext follows it for half of the run; then its own losses come in soon, until FREE_FROM, and
 # the scout is left slowly, until LEFT_AT: left at once, it may settle elsewhere. Contacts count from KNOWN_FROM on.
 FOLLOW, FOLLOWS_UNTIL, FREE_FROM, LEFT_AT, KNOWN_FROM = 10.0, 0.5, 0.55, 0.8, 0.3
@@ -220,11 +223,12 @@ class Interaction(Model):
                 contact_nll(self._touch_logit(z, s, path, ratio, waves), touched, doubt)
                 for z, s in ((z_ext, shape), (z_ext_next, shape_next))
             )
+            rise = objective.stay_rise ** ((progress - RISES_FROM) / (RISES_UNTIL - RISES_FROM)).clamp(0, 1)
             # An object that was not touched is where it was: the path tells as much of o' as of o.
             surprise = torch.where(touched, before, (before + after) / 2)
             return {
                 "contact": (balance * surprise).mean(),
-                "stay": weight * torch.where(touched, 0.0, levelled(remained, objective.stay_level)).mean(),
+                "stay": weight * rise * torch.where(touched, 0.0, levelled(remained, objective.stay_level)).mean(),
             }
         if kind == "point":
             remained, met = stay(z_ext, z_ext_next), touch(z_ext, path)
