@@ -488,6 +488,18 @@ class TestFolder:
         with pytest.raises(ValueError, match=f"was started with {name}=.*resume with the same settings"):
             palpate.fit(vectors(), out=run, resume=True, **(SHORT | change))
 
+    def test_a_run_of_a_version_whose_objective_had_fewer_goes_on_where_nothing_has_changed(
+        self, tmp_path: Path
+    ) -> None:
+        folder, path = tmp_path / "run", tmp_path / "run" / "run.json"
+        palpate.fit(vectors(), out=folder, **SHORT)
+        described = json.loads(path.read_text())
+        assert described["model"]["objective"].pop("stay_rise") == 1.0
+        path.write_text(json.dumps(described))
+        palpate.fit(vectors(), out=folder, resume=True, **SHORT)
+        with pytest.raises(ValueError, match=r"was started with stay_rise=1\.0, not 2\.0; resume with the same"):
+            palpate.fit(vectors(), out=folder, resume=True, switches={"stay_rise": 2.0}, **SHORT)
+
     def test_a_run_of_a_version_that_had_fewer_settings(self, tmp_path: Path) -> None:
         """As runs were before `optimizer`: no value that could be given would be the one it was begun with."""
         folder = tmp_path / "run"

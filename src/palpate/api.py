@@ -16,6 +16,7 @@ from torch import Tensor
 from palpate import __version__
 from palpate.choices import choose
 from palpate.config import (
+    OBJECTIVE_ONCE,
     BaselineConfig,
     Body,
     Encoder,
@@ -359,6 +360,7 @@ def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: boo
         before = _described(path)
         if before is None:
             raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
+        before["model"]["objective"] = OBJECTIVE_ONCE | before["model"]["objective"]
         for part, values in described.items():
             for name, was, value in _differences(before[part], values):
                 if was is UNKNOWN:

@@ -110,10 +110,14 @@ def choose(
             add("contrast_floor", PICTURES_FLOOR, "pictures of different scenes are told apart soon")
         else:
             add("contrast_floor", NUMBERS_FLOOR, "numbers change smoothly: a lower one fails where most are touched")
-        if triples is None and placed and not given.get("egocentric"):
+        if triples is not None:
+            add("stay_rise", 1.0, "triples that come again agree soon enough")
+        elif chosen["encoder"].value == "small":
+            add("stay_rise", 1.0, "small networks gain nothing by it")
+        elif placed and not given.get("egocentric"):
             add("stay_rise", STAY_RISE, "fresh triples at every step: in the end all sights of one place are to agree")
         else:
-            add("stay_rise", 1.0, "the object would be placed as in the triples that are known by heart")
+            add("stay_rise", 1.0, "tried with no other method")
     return list(chosen.values())
 
 

@@ -32,8 +32,8 @@ class ObjectiveConfig:
     stay_weight: float = 100.0
     """Weight on L_-, which keeps an untouched object where it is."""
     stay_rise: float = 1.0
-    """How many times as much it weighs at the end in the contact likelihood, rising between 40 and 80 % of the run;
-    `fit` takes 30 for fresh triples."""
+    """How many times as much L_- weighs at the end in the contact likelihood, rising between 40 and 80 % of the run;
+    the `stay` loss that is shown rises with it. `fit` takes 30 for fresh triples and large networks."""
     stay_level: float = 0.3
     """Distance, in units of the actions' root mean square, at which L_- levels off in the contact likelihood."""
     stay_reach: float = 0.25
@@ -223,8 +223,8 @@ class ModelConfig:
         return (channels, *(side // self.shrink for side in sides))
 
 
-# What fields of ObjectiveConfig were before there were any such fields, where the default is something else.
-OBJECTIVE_ONCE: dict[str, Any] = {"stay_reach": 0.0}
+# What fields of ObjectiveConfig were before there were any such fields, where something else may be chosen now.
+OBJECTIVE_ONCE: dict[str, Any] = {"stay_reach": 0.0, "stay_rise": 1.0}
 LEARNING_RATES = {"muon": 8e-3, "adamw": 2e-3}
 
 

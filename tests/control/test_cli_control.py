@@ -126,6 +126,11 @@ def test_another_trained_model_is_another_setting(run: Run, tmp_path: Path) -> N
     where = ["--representation", "interaction", "--model", model, "--out", out, "--workers", 0, *SHORT]
     assert run(*where)[0] == 0
     assert "0 runs made, 1 were there" in run(*where)[1]
+    for path in (out / "interaction-0.json", out / "interaction-0" / "run.json"):  # as before there was a setting
+        described = json.loads(path.read_text())
+        del described.get("settings", described)["model"]["objective"]["stay_rise"]
+        path.write_text(json.dumps(described))
+    assert "0 runs made, 1 were there" in run(*where)[1]
     again = Representation(load_model(model)[0], {"origin": [1.0, 0.0]})
     again.save(model, overwrite=True)
     refused(run(*where), "interaction-0.json was made with weights")

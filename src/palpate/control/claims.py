@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,21 @@ def fingerprint(model: Representation) -> str:
 
 def demand_same(where: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """That what is there was made with these settings; one that an older version did not write down passes."""
+    for name, was, value in _differences(found, wanted):
+        raise ValueError(
+            f"{where} was made with {name} {was!r}, not {value!r}; choose another folder with --out, or begin anew "
+            "with --force"
+        )
+
+
+def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings that both know and that differ, with both values; of a group of settings those inside."""
     for name, value in wanted.items():
-        if name in found and found[name] != value:
-            raise ValueError(
-                f"{where} was made with {name} {found[name]!r}, not {value!r}; choose another folder with --out, or "
-                "begin anew with --force"
-            )
+        was = found.get(name, value)
+        if isinstance(was, Mapping) and isinstance(value, Mapping):
+            yield from ((f"{name} {inner}", *values) for inner, *values in _differences(was, value))
+        elif was != value:
+            yield name, was, value
 
 
 def demand_own(folder: Path, settings: dict[str, Any]) -> None:
