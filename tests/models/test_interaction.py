@@ -112,17 +112,15 @@ def test_l_stay_does_not_shrink_the_frame() -> None:
     ],
 )
 def test_l_stay_gains_weight_in_the_contact_likelihood(kind: Any, progress: float, times: float) -> None:
-    place = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
-
     def term(rise: float) -> float:
+        torch.manual_seed(0)
         objective = ObjectiveConfig(external=kind, stay_rise=rise)
         model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective))
-        terms = model._external(
-            place, place + 0.1, Segment(place, place), torch.zeros(8, dtype=torch.bool), torch.tensor(0.5),
-            torch.zeros(8), torch.tensor(progress),
-        )  # fmt: skip
-        return terms["stay"].item()
+        o = torch.randn(64, 6)
+        batch = Batch(o, torch.randn(64, 2), o + 0.01 * torch.randn(64, 6))
+        return model.loss(batch, torch.Generator().manual_seed(0), torch.tensor(progress)).terms["stay"].item()
 
+    assert term(1.0) > 0
     assert term(9.0) == pytest.approx(times * term(1.0), rel=1e-5)
 
 
