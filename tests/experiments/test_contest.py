@@ -176,6 +176,13 @@ def test_runs_that_are_much_longer_are_drawn_beside_the_others() -> None:
     assert len(figure.legends[0].get_texts()) == 4
 
 
+@pytest.mark.parametrize(("goals", "said"), [(0.0, True), (0.49, True), (0.5, False)])
+def test_truth_that_has_not_learned_the_game_is_no_scale(goals: float, said: bool) -> None:
+    """A ball that is left alone scores more than one that a random policy kicks about."""
+    rows = [row("truth", 0, [-5.9, -5.5], goals=goals), row("pixels", 0, [-6.0, -5.8], goals=0.0)]
+    assert ("not those of a game that has been learned" in markdown(rows, contest(rows))) == said
+
+
 def test_how_many_trained_models_were_seen() -> None:
     saw = [{**each, "settings": {"episodes": 64, "weights": name}} for each, name in zip(ROWS[2:4], "ab", strict=True)]
     rows = [*ROWS[:2], *saw, *ROWS[4:]]

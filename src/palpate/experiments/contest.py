@@ -231,6 +231,8 @@ def _better_interval(ours: Array, theirs: Array, resamples: int = 2000) -> Inter
     )
 
 
+LEARNED = 0.5  # share of episodes with a goal; a ball left alone scores more than a random policy
+
 HEADS = (
     "representation", "seeds", "steps", "return [95 %]", "score [95 %]", "episodes with a goal", "area [95 %]",
     f"steps to {REACHED} [95 %]", "steps to pixels' end", "better than pixels [95 %]", "steps/s",
@@ -256,6 +258,13 @@ def markdown(rows: Sequence[Row], found: Sequence[Contestant]) -> str:
         said.append("There are no runs from true states yet, so there are no scores.")
     elif all(each.score is None for each in found):
         said.append("True states ended no better than the random policy, so there are no scores.")
+    else:
+        said += [
+            f"True states have a goal in {each.goals:.0%} of their episodes only: these scores are not those of a game "
+            "that has been learned."
+            for each in found
+            if each.representation == "truth" and each.goals < LEARNED
+        ]
     seen: dict[str, set[str]] = {}
     for row in rows:
         if row["settings"].get("weights"):
