@@ -116,7 +116,7 @@ class TestRuns:
         (case,) = planned = vanilla("ours")
         place.result(case).parent.mkdir(parents=True)
         settings = case.settings() | {
-            "chosen": {"jitter": 0.0, "probing": 0.5, "stay_rise": 30.0, "contrast_floor": 0.5}
+            "chosen": {"jitter": 0.0, "probing": 0.5, "stay_rise": 1.0, "contrast_floor": 0.5}
         }
         place.result(case).write_text(json.dumps(row("vanilla", "ours", 0, 0.1, settings=settings)))
         with pytest.raises(ValueError, match=r"was made with chosen contrast_floor 0\.5, not 0\.001"):

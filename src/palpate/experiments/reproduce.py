@@ -177,7 +177,7 @@ def _differences(
     """Names of settings that differ; one that did not exist then is what it was at that time."""
     once = {name: ONCE.get(prefix + name, {}) for name in wanted if prefix + name in ONCE.keys() | {"objective"}}
     found = once | dict(found)
-    for name in wanted.keys() & found.keys():
+    for name in (name for name in wanted if name in found):  # in their order: of several, the same one is named
         if isinstance(wanted[name], Mapping) and isinstance(found[name], Mapping):
             if not wanted[name] or not found[name] or prefix + name in ("fit", "options"):
                 same = wanted[name] == found[name]
