@@ -111,13 +111,13 @@ def choose(
         else:
             add("contrast_floor", NUMBERS_FLOOR, "numbers change smoothly: a lower one fails where most are touched")
         if triples is not None:
-            add("stay_rise", 1.0, "triples that come again agree soon enough")
+            add("stay_rise", 1.0, "of a fixed set nothing was gained by more")
         elif chosen["encoder"].value == "small":
-            add("stay_rise", 1.0, "small networks gain nothing by it")
+            add("stay_rise", 1.0, "small CNNs gained nothing by more")
         elif placed and not given.get("egocentric"):
             add("stay_rise", STAY_RISE, "fresh triples at every step: in the end all sights of one place are to agree")
         else:
-            add("stay_rise", 1.0, "tried with no other method")
+            add("stay_rise", 1.0, "more was tried with a body and a still camera alone")
     return list(chosen.values())
 
 
