@@ -96,6 +96,8 @@ def test_what_is_given_is_taken() -> None:
         "stay_rise": 2.0,
     }
     assert chosen(given, shape=(3, 256, 256)) == given
+    fresh = {"encoder": "small", "learning_rate": 0.1, "stay_weight": 7.0}
+    assert fresh.items() <= chosen(fresh, triples=None).items()
     assert chosen({"body": "axes"})["body"] == "axes"
 
 
@@ -148,7 +150,8 @@ def test_the_outline_of_a_body_in_the_plane(given: dict[str, Any], about: dict[s
 
 @pytest.mark.parametrize("about", [{"objective": "paper"}, {"method": "supervised"}, {"method": "vae"}])
 def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) -> None:
-    assert not {"contrast_floor", "outline", "stay_rise"} & chosen(**about).keys()
+    ours = {"contrast_floor", "outline", "stay_rise", "stay_weight", "learning_rate"}
+    assert not ours & chosen(triples=None, **about).keys()
 
 
 @pytest.mark.parametrize(
@@ -156,14 +159,33 @@ def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) ->
     [
         ({"triples": None, "device": "cuda"}, 30.0),
         ({"triples": None, "shape": (64,)}, 30.0),
-        ({"triples": None}, 1.0),  # small CNNs
+        ({"triples": None}, 30.0),
         ({"triples": 10_000, "device": "cuda"}, 1.0),
         ({"triples": None, "device": "cuda", "given": {"external": "point"}}, 1.0),
         ({"triples": None, "device": "cuda", "given": {"egocentric": True}}, 1.0),  # not tried
     ],
 )
-def test_what_stays_gains_weight_where_triples_are_fresh_and_networks_large(about: dict[str, Any], rise: float) -> None:
+def test_what_stays_gains_weight_where_triples_are_fresh(about: dict[str, Any], rise: float) -> None:
     assert chosen(**about)["stay_rise"] == rise
+
+
+@pytest.mark.parametrize(
+    ("given", "about", "rate", "weight"),
+    [
+        ({}, {"triples": None}, 5e-3, 3.0),
+        ({}, {"triples": 10_000}, None, None),
+        ({}, {"triples": None, "device": "cuda"}, None, None),
+        ({}, {"triples": None, "shape": (64,)}, None, None),
+        ({"optimizer": "muon"}, {"triples": None}, None, 3.0),  # which has a rate of its own
+        ({"external": "point"}, {"triples": None}, 5e-3, None),  # the paper's placing, with the paper's weight
+        ({"egocentric": True}, {"triples": None}, 5e-3, None),
+    ],
+)
+def test_small_networks_learn_faster_and_stay_less_at_first_where_triples_are_fresh(
+    given: dict[str, Any], about: dict[str, Any], rate: float | None, weight: float | None
+) -> None:
+    made = chosen(given, **about)
+    assert (made.get("learning_rate"), made.get("stay_weight")) == (rate, weight)
 
 
 def test_adams_cheaper_steps_are_more() -> None:

@@ -48,7 +48,8 @@ HELD_OUT_BLOCK = 256  # rows looked at together
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 UNKNOWN = object()  # what an earlier version says of a setting that it did not have
-CHOSEN_SWITCHES = ("body", "outline", "contrast_floor", "stay_rise")  # of ObjectiveConfig, from the data unless given
+# Of ObjectiveConfig, from the data unless given.
+CHOSEN_SWITCHES = ("body", "outline", "contrast_floor", "stay_weight", "stay_rise")
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
 
@@ -116,7 +117,8 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, outline, steps, batch_size, optimizer, jitter, sway, probing, contrast_floor, stay_rise.
+    large pictures), body, outline, steps, batch_size, optimizer, learning_rate, jitter, sway, probing, contrast_floor,
+    stay_weight, stay_rise.
     `switches` changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...);
     `baseline` is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
@@ -138,7 +140,7 @@ def fit(
     given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
     told = (*CHOSEN_SWITCHES, "egocentric", "radius", "external", "split_window")
-    given |= {"optimizer": config.optimizer, "sway": config.sway, "probing": config.probing}
+    given |= {name: getattr(config, name) for name in ("optimizer", "learning_rate", "sway", "probing")}
     given |= {name: switches[name] for name in told if name in switches}
     choices = choose(
         {name: value for name, value in given.items() if value is not None},
@@ -150,8 +152,8 @@ def fit(
         objective=objective,
     )
     chosen = {choice.name: choice.value for choice in choices}
-    decided = ("steps", "batch_size", "optimizer", "jitter", "sway", "probing")
-    config = replace(config, **{name: chosen[name] for name in decided})
+    decided = ("steps", "batch_size", "optimizer", "learning_rate", "jitter", "sway", "probing")
+    config = replace(config, **{name: chosen[name] for name in decided if name in chosen})
     config = replace(config, learning_rate=config.largest_rate)  # so that the run says it
     if config.sway and method != "interaction":
         raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")

@@ -9,6 +9,7 @@ NUMBERS_FLOOR, PICTURES_FLOOR = 0.1, 0.001
 OUTLINE = 4  # harmonics
 PROBING = 0.5  # of a batch
 STAY_RISE = 30.0
+SMALL_STAY, SMALL_RATE = 3.0, 5e-3  # the weight of L_- at first; the learning rate with adamw
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 
@@ -34,13 +35,14 @@ def choose(
     objective: str = "contact",
 ) -> list[Choice]:
     """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline,
-    contrast_floor and stay_rise.
+    contrast_floor and stay_rise; for small CNNs and fresh triples learning_rate and stay_weight.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
     world that streams.
     """
     picture = len(shape) == 3
     makes_pictures = method in ("vae", "transporter")
+    ours = method == "interaction" and objective == "contact"
     chosen: dict[str, Choice] = {}
 
     def add(name: str, value: Any, reason: str) -> None:
@@ -66,6 +68,9 @@ def choose(
         add("optimizer", "adamw", "with muon small CNNs place the agent better and the object worse")
     else:
         add("optimizer", "muon", "places are learned sooner")
+    small_and_fresh = triples is None and chosen["encoder"].value == "small"
+    if ours and small_and_fresh and chosen["optimizer"].value == "adamw":
+        add("learning_rate", SMALL_RATE, "small CNNs learn sooner from fresh triples")
     if triples is None:
         add("batch_size", 128, "fresh triples at every step")
         add("steps", 2500, "fresh triples at every step")
@@ -93,7 +98,7 @@ def choose(
     remembers = given.get("split_window", 1) > 0  # else contacts are never sure
     if triples is not None:
         add("probing", 0.0, "moves that were made cannot be chosen")
-    elif method == "interaction" and objective == "contact" and placed and remembers:
+    elif ours and placed and remembers:
         add("probing", PROBING, "moves whose outcome is in doubt say most of where the object is")
     else:
         add("probing", 0.0, "this method foretells no contacts")
@@ -101,7 +106,7 @@ def choose(
         add("body", "round", "for a long object that turns, take axes; a warning says if contacts do not fit")
     else:
         add("body", "round", f"axes are for the plane, and actions have {n} dimensions")
-    if method == "interaction" and objective == "contact":
+    if ours:
         if picture and n == 2 and chosen["body"].value == "round" and placed and "radius" not in given:
             add("outline", OUTLINE, "what the agent touches may reach further to one side than to another")
         else:
@@ -112,9 +117,9 @@ def choose(
             add("contrast_floor", NUMBERS_FLOOR, "numbers change smoothly: a lower one fails where most are touched")
         if triples is not None:
             add("stay_rise", 1.0, "of a fixed set nothing was gained by more")
-        elif chosen["encoder"].value == "small":
-            add("stay_rise", 1.0, "small CNNs gained nothing by more")
         elif placed and not given.get("egocentric"):
+            if small_and_fresh:
+                add("stay_weight", SMALL_STAY, "small CNNs find the object sooner where L_- weighs little at first")
             add("stay_rise", STAY_RISE, "fresh triples at every step: in the end all sights of one place are to agree")
         else:
             add("stay_rise", 1.0, "more was tried with a body and a still camera alone")

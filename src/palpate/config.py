@@ -30,10 +30,10 @@ class ObjectiveConfig:
     """Harmonics of the outline of a round body in the plane, one that does not turn: how its radius differs by
     direction; 4 are enough for a square, 0 is a disc."""
     stay_weight: float = 100.0
-    """Weight on L_-, which keeps an untouched object where it is."""
+    """Weight on L_-, which keeps an untouched object where it is. `fit` takes 3 for fresh triples and small CNNs."""
     stay_rise: float = 1.0
     """How many times as much L_- weighs at the end in the contact likelihood, rising between 40 and 80 % of the run;
-    the `stay` loss that is shown rises with it. `fit` takes 30 for fresh triples and large networks."""
+    the `stay` loss that is shown rises with it. `fit` takes 30 for fresh triples."""
     stay_level: float = 0.3
     """Distance, in units of the actions' root mean square, at which L_- levels off in the contact likelihood."""
     stay_reach: float = 0.25
@@ -241,7 +241,8 @@ class TrainingConfig:
     ResNets or MLPs learn by our objective or from true states, else adamw: small CNNs, the paper's objectives and the
     baselines are no better with muon."""
     learning_rate: float | None = None
-    """Largest learning rate; left out, 0.008 with muon and 0.002 with adamw."""
+    """Largest learning rate; left out, 0.008 with muon and 0.002 with adamw, but 0.005 where small CNNs learn by our
+    objective from fresh triples."""
     schedule: Literal["one-cycle", "constant"] = "one-cycle"
     """Learning rate over the run: up for a quarter and down to 0 along cosines, or constant as in the paper."""
     weight_decay: float = 0.05

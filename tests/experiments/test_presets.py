@@ -8,7 +8,7 @@ from made_up import TINY
 from palpate.api import fit
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.envs.registration import world
-from palpate.experiments.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, cases, listed
+from palpate.experiments.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, Preset, cases, listed
 
 
 def test_sprites_is_three_worlds_by_six_methods() -> None:
@@ -36,13 +36,13 @@ def test_soccer_learns_from_one_set_and_has_no_keypoints_in_first_person() -> No
     assert {case.method for case in soccer if case.world == "first"} == set(METHODS) - {"transporter"}
 
 
-def test_every_ablation_is_a_way_of_its_own() -> None:
-    assert {case.method for case in cases(["ablation"], TINY, 1)} == ABLATION.keys() - {"no-stay-rise"}  # small CNNs
-    settings = [case.settings() for case in cases(["ablation"], PRESETS["paper"], 1)]
+@pytest.mark.parametrize(("preset", "weight"), [(PRESETS["paper"], 100.0), (PRESETS["small"], 3.0)])
+def test_every_ablation_is_a_way_of_its_own(preset: Preset, weight: float) -> None:
+    settings = [case.settings() for case in cases(["ablation"], preset, 1)]
     ways = [(ObjectiveConfig(**each["objective"]), each["chosen"]["probing"]) for each in settings]
     assert len(set(ways)) == len(ABLATION) == len(ways)
     objectives = [objective for objective, _ in ways]
-    ours = ObjectiveConfig(outline=4, stay_rise=30.0)
+    ours = ObjectiveConfig(outline=4, stay_weight=weight, stay_rise=30.0)
     assert ways[:2] == [(ours, 0.0), (ours, 0.5)]
     assert {probing for _, probing in ways[2:]} == {0.0}
     assert {objective.external for objective in objectives} == {"likelihood", "point", "gaussian"}

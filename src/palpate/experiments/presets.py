@@ -65,13 +65,14 @@ PAPER_EPOCHS = 100
 NO_CLIPPING = 1e9
 LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with when it is trained otherwise
 
-CHOSEN_SWITCHES = ("outline", "contrast_floor", "stay_rise")  # of the objective
+CHOSEN_SWITCHES = ("outline", "contrast_floor", "stay_weight", "stay_rise")  # of the objective
 # Fields of TrainingConfig that say where and how fast, not what.
 NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
 
 # What settings of a case were before there were any such settings.
 ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_ONCE.items()} | {
     "chosen probing": 0.0,
+    "chosen stay_weight": 100.0,
     "chosen stay_rise": 1.0,
 }
 
@@ -150,8 +151,8 @@ class Case:
         everything["chosen"], objective = self._chosen()
         if self.fit.get("method", "interaction") == "interaction":
             everything["objective"] = objective
-        optimizer = everything["chosen"]["optimizer"]
-        rate = replace(self.training, optimizer=optimizer).largest_rate
+        optimizer, rate = everything["chosen"]["optimizer"], everything["chosen"].pop("learning_rate", None)
+        rate = rate or replace(self.training, optimizer=optimizer).largest_rate
         everything["training"] |= {"optimizer": optimizer, "learning_rate": rate}
         if self.env in SOCCER.values():
             from palpate.envs.soccer.config import VERSION  # with it come all worlds, and torch
@@ -165,7 +166,7 @@ class Case:
         views = 4 if self.env == SOCCER["first"] else 1
         given = {name: self.fit[name] for name in ("body", "radius") if name in self.fit}
         given |= self.fit.get("switches", {})
-        settings = {name: getattr(self.training, name) for name in ("optimizer", "probing")}
+        settings = {name: getattr(self.training, name) for name in ("optimizer", "learning_rate", "probing")}
         choices = choose(
             {"encoder": self.encoder, **{k: v for k, v in settings.items() if v is not None}, **given},
             shape=(64,) if self.source == "vectors" else (3 * views, self.size, self.size),
@@ -175,7 +176,7 @@ class Case:
             method=self.fit.get("method", "interaction"),
             objective=self.fit.get("objective", "contact"),
         )
-        named = ("optimizer", "jitter", "sway", "probing", *CHOSEN_SWITCHES)
+        named = ("optimizer", "learning_rate", "jitter", "sway", "probing", *CHOSEN_SWITCHES)
         chosen = {choice.name: choice.value for choice in choices if choice.name in named}
         switches: dict[str, Any] = {name: chosen[name] for name in CHOSEN_SWITCHES if name in chosen}
         switches |= given
@@ -246,16 +247,11 @@ def _soccer(preset: Preset) -> Iterator[Case]:
 
 
 def _ablation(preset: Preset) -> Iterator[Case]:
-    ours: dict[str, Any] = {}
     for method, switches in ABLATION.items():
         training = None if method == "chosen-moves" else RANDOM_MOVES
-        case = _case(
+        yield _case(
             preset, "ablation", "vanilla", method, SPRITES["vanilla"], fit={"switches": switches}, training=training
         )
-        ours = ours or case.settings()["objective"]
-        if switches and ours | switches == ours:  # these networks do without it anyway
-            continue
-        yield case
 
 
 def _shares(preset: Preset) -> Iterator[Case]:
