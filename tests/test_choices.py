@@ -96,8 +96,7 @@ def test_what_is_given_is_taken() -> None:
         "stay_rise": 2.0,
     }
     assert chosen(given, shape=(3, 256, 256)) == given
-    fresh = {"encoder": "small", "learning_rate": 0.1, "stay_weight": 7.0}
-    assert fresh.items() <= chosen(fresh, triples=None).items()
+    assert chosen({"learning_rate": 0.1}, triples=None)["learning_rate"] == 0.1
     assert chosen({"body": "axes"})["body"] == "axes"
 
 
@@ -150,8 +149,7 @@ def test_the_outline_of_a_body_in_the_plane(given: dict[str, Any], about: dict[s
 
 @pytest.mark.parametrize("about", [{"objective": "paper"}, {"method": "supervised"}, {"method": "vae"}])
 def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) -> None:
-    ours = {"contrast_floor", "outline", "stay_rise", "stay_weight", "learning_rate"}
-    assert not ours & chosen(triples=None, **about).keys()
+    assert not {"contrast_floor", "outline", "stay_rise", "stay_weight"} & chosen(triples=None, **about).keys()
 
 
 @pytest.mark.parametrize(
@@ -179,6 +177,9 @@ def test_what_stays_gains_weight_where_triples_are_fresh(about: dict[str, Any], 
         ({"optimizer": "muon"}, {"triples": None}, None, 3.0),  # which has a rate of its own
         ({"external": "point"}, {"triples": None}, 5e-3, None),  # the paper's placing, with the paper's weight
         ({"egocentric": True}, {"triples": None}, 5e-3, None),
+        ({}, {"triples": None, "method": "supervised"}, 5e-3, None),
+        ({}, {"triples": None, "objective": "paper"}, None, None),
+        ({}, {"triples": None, "method": "transporter"}, None, None),
     ],
 )
 def test_small_networks_learn_faster_and_stay_less_at_first_where_triples_are_fresh(
@@ -186,6 +187,13 @@ def test_small_networks_learn_faster_and_stay_less_at_first_where_triples_are_fr
 ) -> None:
     made = chosen(given, **about)
     assert (made.get("learning_rate"), made.get("stay_weight")) == (rate, weight)
+
+
+@pytest.mark.parametrize(("given", "rise"), [({"stay_weight": 100.0}, 1.0), ({"stay_rise": 2.0}, 2.0)])
+def test_small_networks_take_what_stays_as_it_is_given(given: dict[str, Any], rise: float) -> None:
+    made = chosen(given, triples=None)
+    assert made["stay_rise"] == rise
+    assert "stay_weight" not in made  # the default, or what was given
 
 
 def test_adams_cheaper_steps_are_more() -> None:

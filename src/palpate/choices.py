@@ -35,7 +35,7 @@ def choose(
     objective: str = "contact",
 ) -> list[Choice]:
     """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline,
-    contrast_floor and stay_rise; for small CNNs and fresh triples learning_rate and stay_weight.
+    contrast_floor and stay_rise; with it, for small CNNs and fresh triples, learning_rate and stay_weight.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
     world that streams.
@@ -69,7 +69,7 @@ def choose(
     else:
         add("optimizer", "muon", "places are learned sooner")
     small_and_fresh = triples is None and chosen["encoder"].value == "small"
-    if ours and small_and_fresh and chosen["optimizer"].value == "adamw":
+    if (ours or method == "supervised") and small_and_fresh and chosen["optimizer"].value == "adamw":
         add("learning_rate", SMALL_RATE, "small CNNs learn sooner from fresh triples")
     if triples is None:
         add("batch_size", 128, "fresh triples at every step")
@@ -117,12 +117,14 @@ def choose(
             add("contrast_floor", NUMBERS_FLOOR, "numbers change smoothly: a lower one fails where most are touched")
         if triples is not None:
             add("stay_rise", 1.0, "of a fixed set nothing was gained by more")
-        elif placed and not given.get("egocentric"):
+        elif not placed or given.get("egocentric"):
+            add("stay_rise", 1.0, "more was tried with a body and a still camera alone")
+        elif small_and_fresh and {"stay_weight", "stay_rise"} & given.keys():
+            add("stay_rise", 1.0, "how much L_- weighs is given")
+        else:
             if small_and_fresh:
                 add("stay_weight", SMALL_STAY, "small CNNs find the object sooner where L_- weighs little at first")
             add("stay_rise", STAY_RISE, "fresh triples at every step: in the end all sights of one place are to agree")
-        else:
-            add("stay_rise", 1.0, "more was tried with a body and a still camera alone")
     return list(chosen.values())
 
 

@@ -242,7 +242,7 @@ class TrainingConfig:
     baselines are no better with muon."""
     learning_rate: float | None = None
     """Largest learning rate; left out, 0.008 with muon and 0.002 with adamw, but 0.005 where small CNNs learn by our
-    objective from fresh triples."""
+    objective or from true states, with fresh triples."""
     schedule: Literal["one-cycle", "constant"] = "one-cycle"
     """Learning rate over the run: up for a quarter and down to 0 along cosines, or constant as in the paper."""
     weight_decay: float = 0.05

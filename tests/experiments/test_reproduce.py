@@ -107,9 +107,13 @@ class TestRuns:
     def test_settings_say_what_fit_chooses(self, place: Place, experiment: Any, world: str, method: str) -> None:
         (case,) = planned = cases([experiment], TINY, 1, worlds=[world], methods=[method])
         reproduce(planned, replace(place, keep_models=True), show=False)
-        chosen = {choice["name"]: choice["value"] for choice in palpate.load(place.model(case)).facts["choices"]}
+        facts = palpate.load(place.model(case)).facts
+        chosen = {choice["name"]: choice["value"] for choice in facts["choices"]}
         said = case.settings()["chosen"]
         assert said == {name: value for name, value in chosen.items() if name in said}
+        rate = {"ours": 5e-3, "supervised": 5e-3, "paper": 2e-3}[method] if experiment == "sprites" else None
+        assert case.settings()["training"]["learning_rate"] == facts["training"]["learning_rate"]
+        assert rate in (None, facts["training"]["learning_rate"])
         assert ("contrast_floor" in said) == (method == "ours")
 
     def test_what_an_earlier_version_chose_otherwise_is_refused(self, place: Place) -> None:
@@ -120,6 +124,15 @@ class TestRuns:
         }
         place.result(case).write_text(json.dumps(row("vanilla", "ours", 0, 0.1, settings=settings)))
         with pytest.raises(ValueError, match=r"was made with chosen contrast_floor 0\.5, not 0\.001"):
+            reproduce(planned, place, show=False)
+
+    def test_small_networks_took_another_weight_before_one_was_chosen(self, place: Place) -> None:
+        (case,) = planned = cases(["sprites"], PRESETS["small"], 1, worlds=["vanilla"], methods=["ours"])
+        place.result(case).parent.mkdir(parents=True)
+        settings = case.settings()
+        del settings["chosen"]["stay_weight"]
+        place.result(case).write_text(json.dumps(row("vanilla", "ours", 0, 0.1, settings=settings)))
+        with pytest.raises(ValueError, match=r"was made with chosen stay_weight 100\.0, not 3\.0"):
             reproduce(planned, place, show=False)
 
     @pytest.mark.parametrize(("method", "other"), [("ours", True), ("paper", False), ("vae", False)])
