@@ -35,7 +35,7 @@ def choose(
     objective: str = "contact",
 ) -> list[Choice]:
     """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline,
-    contrast_floor and stay_rise; with it, for small CNNs and fresh triples, learning_rate and stay_weight.
+    contrast_floor and stay_rise; for small CNNs and fresh triples stay_weight and, supervised too, learning_rate.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
     world that streams.
