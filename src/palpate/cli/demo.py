@@ -11,7 +11,7 @@ class Demo:
     out: Path = Path("runs/demo")
     """Folder of the run."""
     steps: int = 500
-    """Optimiser steps; 1500 are three times as long and half the error."""
+    """Optimiser steps; 1500 are three times as long and half the distance off."""
     seed: int = 0
     resume: bool = False
     """Continue a run that was stopped."""
