@@ -196,6 +196,12 @@ class TestData:
             with pytest.raises(ValueError, match="allowed is 0 for a method that foretells no contacts"):
                 palpate.fit(sprites, probing=0.5, **options, **SHORT)
 
+    def test_a_last_fit_needs_fresh_triples(self) -> None:
+        with pytest.raises(ValueError, match="bend is 3; allowed is 0 for a fixed set of triples"):
+            palpate.fit(vectors(), switches={"bend": 3}, **SHORT)
+        with pytest.raises(ValueError, match="bend is 3; allowed is 0 for the paper's objectives"):
+            palpate.fit(world("palpate/Sprites-v0", size=32), objective="paper", switches={"bend": 3}, **SHORT)
+
     def test_unknown_settings(self) -> None:
         with pytest.raises(TypeError, match="lerning_rate"):
             palpate.fit(vectors(), lerning_rate=1.0, **SHORT)

@@ -94,6 +94,7 @@ def test_what_is_given_is_taken() -> None:
         "outline": 3,
         "contrast_floor": 0.2,
         "stay_rise": 2.0,
+        "bend": 2,
     }
     assert chosen(given, shape=(3, 256, 256)) == given
     assert chosen({"learning_rate": 0.1}, triples=None)["learning_rate"] == 0.1
@@ -149,7 +150,7 @@ def test_the_outline_of_a_body_in_the_plane(given: dict[str, Any], about: dict[s
 
 @pytest.mark.parametrize("about", [{"objective": "paper"}, {"method": "supervised"}, {"method": "vae"}])
 def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) -> None:
-    assert not {"contrast_floor", "outline", "stay_rise", "stay_weight"} & chosen(triples=None, **about).keys()
+    assert not {"contrast_floor", "outline", "stay_rise", "stay_weight", "bend"} & chosen(triples=None, **about).keys()
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,22 @@ def test_only_our_objective_has_a_floor_and_an_outline(about: dict[str, Any]) ->
 )
 def test_what_stays_gains_weight_where_triples_are_fresh(about: dict[str, Any], rise: float) -> None:
     assert chosen(**about)["stay_rise"] == rise
+
+
+@pytest.mark.parametrize(
+    ("about", "degree"),
+    [
+        ({"triples": None, "device": "cuda"}, 9),
+        ({"triples": None, "shape": (64,)}, 9),
+        ({"triples": None}, 0),  # small CNNs
+        ({"triples": 10_000, "device": "cuda"}, 0),
+        ({"triples": None, "device": "cuda", "given": {"probing": 0.0}}, 0),
+        ({"triples": None, "device": "cuda", "given": {"external": "point"}}, 0),
+        ({"triples": None, "device": "cuda", "given": {"split_window": 0}}, 0),
+    ],
+)
+def test_a_last_fit_where_moves_are_chosen(about: dict[str, Any], degree: int) -> None:
+    assert chosen(**about)["bend"] == degree
 
 
 @pytest.mark.parametrize(

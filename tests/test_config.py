@@ -28,6 +28,8 @@ class TestObjective:
             ("stay_rise", 0.0, "more than 0"),
             ("stay_level", 0.0, "more than 0"),
             ("stay_reach", -0.1, "0 or more"),
+            ("bend", -1, "0 to 12"),
+            ("bend", 13, "0 to 12"),
             ("split_window", 63, "0, or 64 or more"),
             ("split_window", -1, "0, or 64 or more"),
             ("split_floor", 0.5, "0 to 0.5"),

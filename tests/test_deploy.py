@@ -17,6 +17,7 @@ import onnxruntime
 import pytest
 import torch
 import tyro
+from torch import nn
 
 import palpate
 from palpate import cli, deploy
@@ -34,6 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "axes": PICTURE | {"objective": ObjectiveConfig(body="axes")},
     "egocentric": PICTURE | {"observation_shape": (6, 64, 64), "objective": ObjectiveConfig(egocentric=True)},
     "round-3": VECTOR | {"n": 3},
+    "bent": VECTOR | {"n": 2, "objective": ObjectiveConfig(bend=3)},
     "gaussian": VECTOR | {"n": 2, "objective": ObjectiveConfig.named("paper-gaussian")},
     "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="axes")},
 }
@@ -42,6 +44,7 @@ OUTPUTS = {
     "axes": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": []},
     "egocentric": {"agent": [2], "object": [2], "covariance": [2, 2]},
     "round-3": {"agent": [3], "object": [3], "covariance": [3, 3]},
+    "bent": {"agent": [2], "object": [2], "covariance": [2, 2]},
     "gaussian": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": []},
     "supervised": {"agent": [2], "object": [2], "orientation": []},
 }
@@ -58,6 +61,8 @@ def made(kind: str = "round-3") -> Representation:
     model.inputs.mean.fill_(mean)
     model.inputs.spread.fill_(spread)
     model.inputs.unit.fill_(UNIT)
+    if isinstance(model, Interaction) and model.bend is not None:
+        nn.init.normal_(model.bend.coefficients)
     return Representation(model, {"origin": [10.0, -20.0, 30.0][: config.n]})
 
 

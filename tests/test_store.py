@@ -122,10 +122,11 @@ def test_a_choice_of_training_that_is_no_more(folder: Path) -> None:
 def test_a_choice_of_training_that_was_not_yet(folder: Path) -> None:
     """A model says how it was trained, not how it would be now."""
     described = json.loads((folder / "config.json").read_text())["model"]
-    del described["objective"]["stay_reach"], described["objective"]["stay_rise"]
+    for name in ("stay_reach", "stay_rise", "bend"):
+        del described["objective"][name]
     edit(folder, model=described)
     objective = load_model(folder)[0].config.objective
-    assert (objective.stay_reach, objective.stay_rise) == (0, 1)
+    assert (objective.stay_reach, objective.stay_rise, objective.bend) == (0, 1, 0)
 
 
 def test_newer_format(folder: Path) -> None:

@@ -190,6 +190,34 @@ def test_the_model_is_asked_about_moves_once_they_are_chosen(
     assert model.training is False
 
 
+class TestSettling:
+    def test_once_after_the_last_step_as_it_is_and_before_it_is_measured_and_saved(
+        self, sprites: Sprites, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        told: list[str] = []
+
+        def settle(self: Interaction, draw: Callable[[], Batch], steps: int) -> None:
+            assert not torch.is_grad_enabled()
+            for _ in range(2):  # a stream asks the model in between
+                assert draw().a.shape == (BATCH, 2)
+                assert not self.training
+            told.append(f"settled after {steps}")
+            self.log_radius.fill_(7.0)
+
+        def evaluate(model: nn.Module) -> dict[str, float]:
+            told.append(f"measured {float(model.log_radius)}" if model.log_radius == 7 else "measured")
+            return {}
+
+        monkeypatch.setattr(Interaction, "settle", settle)
+        monkeypatch.setattr(palpate.data.stream, "JUDGED", 1)
+        for _ in range(2):  # the second time there is nothing left to do
+            model = build_model(sprites.observation_shape)
+            source = Stream(sprites, BATCH, probing=0.5)
+            train(model, source, settings(evaluate_every=6), folder=tmp_path, evaluate=evaluate)
+            assert told == ["measured", "settled after 12", "measured 7.0"]
+            assert model.log_radius == 7
+
+
 class TestResume:
     """Stopped after step 4, which is no multiple of `checkpoint_every`, and continued by another process' objects."""
 
@@ -401,6 +429,9 @@ class Toy(nn.Module):
 
     def vitals(self) -> dict[str, float]:
         return {"pulse": 60.0}
+
+    def settle(self, draw: Callable[[], Batch], steps: int) -> None:
+        """It has nothing to fit."""
 
     def take_down_scaffold(self) -> None:
         """It has none."""

@@ -49,7 +49,7 @@ ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 UNKNOWN = object()  # what an earlier version says of a setting that it did not have
 # Of ObjectiveConfig, from the data unless given.
-CHOSEN_SWITCHES = ("body", "outline", "contrast_floor", "stay_weight", "stay_rise")
+CHOSEN_SWITCHES = ("body", "outline", "contrast_floor", "stay_weight", "stay_rise", "bend")
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
 
@@ -118,7 +118,7 @@ def fit(
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
     large pictures), body, outline, steps, batch_size, optimizer, learning_rate, jitter, sway, probing, contrast_floor,
-    stay_weight, stay_rise.
+    stay_weight, stay_rise, bend.
     `switches` changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...);
     `baseline` is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
@@ -178,6 +178,10 @@ def fit(
     foretells = method == "interaction" and model_config.objective.external == "likelihood"
     if config.probing and not (foretells and model_config.objective.split_window):
         raise ValueError(f"probing is {config.probing}; allowed is 0 for a method that foretells no contacts")
+    if model_config.objective.bend and not isinstance(triples, Sprites):
+        raise ValueError(
+            f"bend is {model_config.objective.bend}; allowed is 0 for a fixed set of triples: the last fit needs others"
+        )
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
     facts["choices"] = [choice._asdict() for choice in choices]
     model = build(model_config).to(device)

@@ -9,6 +9,7 @@ NUMBERS_FLOOR, PICTURES_FLOOR = 0.1, 0.001
 OUTLINE = 4  # harmonics
 PROBING = 0.5  # of a batch
 STAY_RISE = 30.0
+BEND = 9  # degree
 SMALL_STAY, SMALL_RATE = 3.0, 5e-3  # the weight of L_- at first; the learning rate with adamw
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
@@ -35,7 +36,7 @@ def choose(
     objective: str = "contact",
 ) -> list[Choice]:
     """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline,
-    contrast_floor and stay_rise; for small CNNs and fresh triples stay_weight and, supervised too, learning_rate.
+    contrast_floor, stay_rise and bend; for small CNNs and fresh triples stay_weight and, supervised too, learning_rate.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
     world that streams.
@@ -125,6 +126,14 @@ def choose(
             if small_and_fresh:
                 add("stay_weight", SMALL_STAY, "small CNNs find the object sooner where L_- weighs little at first")
             add("stay_rise", STAY_RISE, "fresh triples at every step: in the end all sights of one place are to agree")
+        if triples is not None:
+            add("bend", 0, "a last fit needs fresh triples")
+        elif not chosen["probing"].value:
+            add("bend", 0, "moves that are not chosen say too little for a last fit")
+        elif small_and_fresh:
+            add("bend", 0, "small CNNs gain little by a last fit")
+        else:
+            add("bend", BEND, "a last fit to the contacts of many fresh triples at once")
     return list(chosen.values())
 
 

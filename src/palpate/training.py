@@ -60,6 +60,8 @@ def train(
             advance()
             run.step += 1
             last = run.step == config.steps
+            if last:
+                run.settle()
             evaluating = evaluate is not None and (last or run.step % config.evaluate_every == 0)
             if last or evaluating or run.step % config.log_every == 0:
                 readings = run.read()  # the only wait for the device
@@ -160,13 +162,19 @@ class Run:
         with self._as_it_is(), self.fabric.autocast():
             return self.plain.doubts(o, moves)
 
+    def settle(self) -> None:
+        """The model's last fit."""
+        with self._as_it_is():
+            self.plain.settle(lambda: self.source.last(self.generator), self.config.steps)
+
     @contextmanager
     def _as_it_is(self) -> Iterator[None]:
         """The model as it would be handed out now: it is asked, and learns nothing from that."""
+        before = self.plain.training
         self.plain.eval()
         with torch.no_grad():
             yield
-        self.plain.train()
+        self.plain.train(before)
 
     def captured(self) -> Callable[[], None]:
         """`advance` as a CUDA graph: the first steps run eagerly to settle memory and choose kernels."""

@@ -216,6 +216,20 @@ class TestProbing:
     def test_some_moves_stay_random(self, share: float) -> None:
         assert self.probing(share).way[1] == min(round(share * BATCH), BATCH - 1)
 
+    def test_for_a_last_fit_nearly_all_are_chosen_from_more(self) -> None:
+        stream, before = self.probing(0.25), self.probing(0.25)
+        generator = torch.Generator().manual_seed(1)
+        drawn = [stream.last(generator) for _ in range(20)]
+        assert {len(batch.a) for batch in drawn} == {BATCH}
+        chosen = torch.cat([batch.a[: int(0.9 * BATCH), 0] for batch in drawn])
+        assert (chosen - 0.7).abs().mean() == pytest.approx(1 / 258, rel=0.15)
+        assert stream.way == before.way  # nothing is otherwise for those to come
+
+    def test_not_where_none_were_chosen_before(self) -> None:
+        stream = self.probing(0.25, 0)
+        one, two = stream.last(torch.Generator().manual_seed(4)), stream.draw(torch.Generator().manual_seed(4))
+        assert torch.equal(one.a, two.a)
+
     def test_rare_contacts_are_still_chosen_among_the_rest(self) -> None:
         stream = Stream(Lines(0.03), BATCH, least_contacts=0.15, probing=0.5)
         stream.ask(truth, near_the_edge)

@@ -43,8 +43,9 @@ def test_every_ablation_is_a_way_of_its_own(preset: Preset, weight: float) -> No
     assert len(set(ways)) == len(ABLATION) == len(ways)
     objectives = [objective for objective, _ in ways]
     ours = ObjectiveConfig(outline=4, stay_weight=weight, stay_rise=30.0)
-    assert ways[:2] == [(ours, 0.0), (ours, 0.5)]
-    assert {probing for _, probing in ways[2:]} == {0.0}
+    last_fit = replace(ours, bend=9)
+    assert ways[:3] == [(ours, 0.0), (ours, 0.5), (last_fit, 0.5)]
+    assert {(probing, objective.bend) for objective, probing in ways[3:]} == {(0.0, 0)}
     assert {objective.external for objective in objectives} == {"likelihood", "point", "gaussian"}
     for objective in objectives:
         ModelConfig(encoder="small", observation_shape=(3, 20, 20), n=2, objective=objective)

@@ -36,6 +36,10 @@ class Source(ABC, Generic[BatchT_co]):
     def draw(self, generator: torch.Generator) -> BatchT_co:
         """The next batch, on the training device."""
 
+    def last(self, generator: torch.Generator) -> BatchT_co:
+        """A batch for the model's last fit, of triples that say as much as any."""
+        return self.draw(generator)
+
     def learn(self, contacts: Tensor) -> None:
         """Which triples of the last batch, `[b]`, are taken for contacts by now."""
 

@@ -46,6 +46,7 @@ POOL = 4  # batches drawn to choose one from
 JUDGED = 50  # batches that show how rare contacts are
 SLACK = 1.5  # times as common they must be before batches are taken as they come again
 MOVES, PROBE_FROM = 32, 0.3  # moves to choose from; the share of the run after which positions are worth asking about
+LAST_MOVES, LAST_PROBING = 128, 0.9  # for the last fit, if any are chosen: moves to choose from; the share of a batch
 
 
 @final
@@ -85,11 +86,17 @@ class Stream(Source[Batch]):
         return int(self._pool), int(self._probed)
 
     def draw(self, generator: torch.Generator) -> Batch:
+        return self._drawn(int(self._probed), MOVES, generator)
+
+    def last(self, generator: torch.Generator) -> Batch:
         probed = int(self._probed)
+        return self._drawn(max(probed, int(LAST_PROBING * self._batch_size)) if probed else 0, LAST_MOVES, generator)
+
+    def _drawn(self, probed: int, moves: int, generator: torch.Generator) -> Batch:
         as_they_come = self._chosen(self._batch_size - probed, generator)
         if not probed:
             return as_they_come
-        return Batch(*map(torch.cat, zip(self._doubtful(probed, generator), as_they_come, strict=True)))
+        return Batch(*map(torch.cat, zip(self._doubtful(probed, moves, generator), as_they_come, strict=True)))
 
     def _chosen(self, count: int, generator: torch.Generator) -> Batch:
         if self.pool == 1 or self._judge is None:
@@ -106,12 +113,12 @@ class Stream(Source[Batch]):
     def _fresh(self, count: int, generator: torch.Generator) -> Batch:
         return self._seen_by(self._world.sample(count, generator))
 
-    def _doubtful(self, count: int, generator: torch.Generator) -> Batch:
+    def _doubtful(self, count: int, moves: int, generator: torch.Generator) -> Batch:
         assert self._doubts is not None
         scene = self._world.reset(count, generator)
-        moves = self._world.moves(scene, MOVES, generator)  # [b, k, n]
-        best = self._doubts(self._world.render(scene), moves).argmax(1)
-        taken = moves.gather(1, best[:, None, None].expand(-1, 1, self.n))[:, 0]
+        possible = self._world.moves(scene, moves, generator)  # [b, k, n]
+        best = self._doubts(self._world.render(scene), possible).argmax(1)
+        taken = possible.gather(1, best[:, None, None].expand(-1, 1, self.n))[:, 0]
         return self._seen_by(self._world.step(scene, taken, generator))
 
     def _seen_by(self, states: Any) -> Batch:

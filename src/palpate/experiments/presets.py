@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from palpate.choices import choose
+from palpate.choices import BEND, choose
 from palpate.config import OBJECTIVE_ONCE, Encoder, ObjectiveConfig, TrainingConfig
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
@@ -32,10 +32,11 @@ BASELINES: dict[str, dict[str, Any]] = {name: {"method": name} for name in ("tra
 METHODS = OBJECTIVES | BASELINES
 
 # One switch at a time, away from our objective; the paper's placing of the object comes with its weight on L_-. Moves
-# are random but in one: not all of these can say which are in doubt.
+# are random but in two: not all of these can say which are in doubt.
 ABLATION: dict[str, dict[str, Any]] = {
     "ours": {},
-    "chosen-moves": {},
+    "chosen-moves": {"bend": 0},
+    "last-fit": {"bend": BEND},
     "split-on-d": {"split_on": "d"},
     "split-of-one-batch": {"split_window": 0},
     "no-split-floor": {"split_floor": 0.0},
@@ -55,6 +56,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "agent-temperature-0.1": {"agent_temperature": 0.1},
     "shared-network": {"shared_network": True},
 }
+CHOOSING = ("chosen-moves", "last-fit")
 SHARES = (0.5, 0.03, 0.1, 0.9)
 RANDOM_MOVES: dict[str, Any] = {"probing": 0.0}  # no move is chosen, so that contacts are as common as in the world
 
@@ -65,7 +67,7 @@ PAPER_EPOCHS = 100
 NO_CLIPPING = 1e9
 LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with when it is trained otherwise
 
-CHOSEN_SWITCHES = ("outline", "contrast_floor", "stay_weight", "stay_rise")  # of the objective
+CHOSEN_SWITCHES = ("outline", "contrast_floor", "stay_weight", "stay_rise", "bend")  # of the objective
 # Fields of TrainingConfig that say where and how fast, not what.
 NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
 
@@ -74,6 +76,7 @@ ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_
     "chosen probing": 0.0,
     "chosen stay_weight": 100.0,
     "chosen stay_rise": 1.0,
+    "chosen bend": 0,
 }
 
 
@@ -248,7 +251,7 @@ def _soccer(preset: Preset) -> Iterator[Case]:
 
 def _ablation(preset: Preset) -> Iterator[Case]:
     for method, switches in ABLATION.items():
-        training = None if method == "chosen-moves" else RANDOM_MOVES
+        training = None if method in CHOOSING else RANDOM_MOVES
         yield _case(
             preset, "ablation", "vanilla", method, SPRITES["vanilla"], fit={"switches": switches}, training=training
         )

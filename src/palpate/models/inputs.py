@@ -75,6 +75,9 @@ class Model(nn.Module, ABC):
         only. A model that foretells nothing has no preference."""
         return torch.zeros(moves.shape[:2], device=moves.device)
 
+    def settle(self, draw: Callable[[], Any], steps: int) -> None:
+        """After the last of `steps`, a last fit that needs no gradient of the networks, to batches that are drawn."""
+
     @abstractmethod
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser, with an optional `lr_scale` each."""

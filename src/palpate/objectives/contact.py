@@ -125,3 +125,14 @@ def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
         right = logsigmoid(torch.where(contact, logit, -logit)) + math.log(1 - 2 * doubt)
         return -torch.logaddexp(right, right.new_full((), math.log(doubt)))
     return binary_cross_entropy_with_logits(logit, contact.to(logit.dtype), reduction="none")
+
+
+def balanced_nll(before: Tensor, after: Tensor, contact: Tensor, share: Tensor, doubt: float = 0.0) -> Tensor:
+    """-log P(contact) of a batch, from the log-odds `[b]` that o gives and those that o' would have given.
+
+    Both classes weigh the same, however rare one is: contacts are a `share` of all. Else the body would shrink where
+    contacts are. An object that was not touched is where it was: the path tells as much of o' as of o.
+    """
+    balance = torch.where(contact, 0.5 / share, 0.5 / (1 - share))
+    first, second = (contact_nll(logit, contact, doubt) for logit in (before, after))
+    return (balance * torch.where(contact, first, (first + second) / 2)).mean()

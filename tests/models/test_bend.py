@@ -1,0 +1,127 @@
+"""The last fit: z_ext bent by a polynomial of itself, so that it explains contacts."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.data.transitions import Batch
+from palpate.geometry import Segment, segment_distance2
+from palpate.models.bend import Bend
+from palpate.models.interaction import JUDGES, SETTLES, Interaction
+
+STEPS, ROWS = 100, 512
+
+
+@pytest.mark.parametrize(("n", "degree", "terms"), [(1, 3, 4), (2, 1, 3), (2, 9, 55), (3, 2, 10)])
+def test_a_bend_is_none_at_first_and_has_every_term(n: int, degree: int, terms: int) -> None:
+    bend, z = Bend(n, degree), torch.randn(40, n)
+    assert torch.equal(bend(z), z)
+    assert bend.coefficients.shape == (terms, n)
+    bend.measure(z)
+    assert torch.equal(bend(z), z)
+
+
+def test_any_polynomial_can_be_said_and_beyond_the_field_it_stays_what_it_is_at_the_border() -> None:
+    torch.manual_seed(0)
+    bend, z = Bend(2, 3), torch.rand(4000, 2, dtype=torch.float64) * torch.tensor([2.0, 6.0]) + 1
+    bend.double().measure(z)
+    x, y = z.T
+    wanted = torch.stack((0.1 * x * y**2 - x, 0.2 * x**3 + 1), 1)
+    inside = ((z - bend.centre).abs() <= bend.reach).all(1)
+    terms = bend._terms(z) @ bend.mixing
+    assert torch.allclose(terms.T @ terms / len(z), torch.eye(10, dtype=torch.float64), atol=1e-6)
+    bend.coefficients.copy_(torch.linalg.lstsq(terms[inside], wanted[inside]).solution)
+    assert torch.allclose((bend(z) - z)[inside], wanted[inside], atol=1e-6)
+    corner, beyond = bend.centre + bend.reach, bend.centre + 5 * bend.reach
+    assert torch.allclose(*((bend(p[None]) - p) for p in (corner, beyond)))
+
+
+class Says(nn.Module):
+    def __init__(self, what: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.what = what
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.what(x)
+
+
+def bent(place: Tensor) -> Tensor:
+    x, y = place.T
+    return place + 0.08 * torch.stack((x * y, x**2 - y**2), 1)
+
+
+def knowing(phi_ext: Callable[[Tensor], Tensor], **switches: int) -> Interaction:
+    """A model that sees agent and object, told apart already, and says of the object what `phi_ext` makes of it."""
+    objective = ObjectiveConfig(bend=3, **switches)  # type: ignore[arg-type]
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(4,), n=2, objective=objective)).eval()
+    model.phi_int = Says(lambda x: x[:, :2])  # type: ignore[assignment]
+    model.phi_ext = Says(lambda x: phi_ext(x[:, 2:]))  # type: ignore[assignment]
+    model.phi_cont = Says(lambda x: F.pad(x[:, 2:], (0, 1), value=1.0))  # type: ignore[assignment]
+    with torch.no_grad():
+        known = world(0.3, 7)()
+        model.split.update(model.distance(known.o, known.o_next), torch.full((ROWS,), 1e-4))
+    return model
+
+
+def world(radius: float, seed: int) -> Callable[[], Batch]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def somewhere(most: float) -> Tensor:
+        return most * (2 * torch.rand(ROWS, 2, generator=generator) - 1)
+
+    def draw() -> Batch:
+        agent, place, a = somewhere(1.5), somewhere(1.0), somewhere(1.5)
+        touched = segment_distance2(place, Segment(agent, a)) < radius**2
+        landed = torch.where(touched[:, None], somewhere(1.0), place)
+        return Batch(torch.cat((agent, place), 1), a, torch.cat((agent + a, landed), 1))
+
+    return draw
+
+
+def error(model: Interaction) -> float:
+    o = world(0.3, 5)().o
+    with torch.no_grad():
+        return float((model.encode(o).object - o[:, 2:]).norm(dim=1).mean())
+
+
+@pytest.mark.parametrize("switches", [{}, {"outline": 4}])
+def test_a_last_fit_finds_what_the_network_has_wrong_in_common(switches: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    model = knowing(bent, **switches)
+    with torch.no_grad():
+        model.log_radius.fill_(math.log(0.27))
+        model.softness.fill_(-2.0)
+    before = error(model)
+    model.settle(world(0.3, 1), STEPS)
+    assert error(model) < before / 2.5
+    assert model.vitals()["radius"] == pytest.approx(0.3, rel=0.02)
+    assert model.vitals()["softness"] < 0.01
+    assert all(p.requires_grad for p in (model.log_radius, model.softness))
+    assert not model.bend.coefficients.requires_grad  # type: ignore[union-attr]
+
+
+def test_where_others_are_explained_worse_all_stays() -> None:
+    """The triples that judge come first: there the body is as the model says, in those fitted to it is another."""
+    model = knowing(lambda place: place)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    judging = int(JUDGES * SETTLES * STEPS) + 1
+    drawn: Iterator[Batch] = (world(0.25 if k < judging else 0.6, k)() for k in range(100))
+    model.settle(lambda: next(drawn), STEPS)
+    for name in ("log_radius", "softness", "bend.coefficients"):
+        assert torch.equal(model.state_dict()[name], state[name])
+
+
+def test_nothing_is_drawn_where_nothing_is_to_be_fitted() -> None:
+    def never() -> Batch:
+        raise AssertionError
+
+    model = knowing(bent)
+    model.settle(never, 1)  # a single batch, which would have to judge itself
+    Interaction(ModelConfig(encoder="mlp", observation_shape=(4,), n=2)).settle(never, STEPS)
+    model.split.valley.zero_()  # contacts are not told apart
+    model.settle(never, STEPS)
