@@ -417,7 +417,7 @@ class Toy(nn.Module):
     def __init__(self, bad: dict[int, float]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor([1.0, -2.0]))
-        self.bad, self.calls = bad, 0
+        self.bad, self.calls, self.settled = bad, 0, False
         self.values: list[float] = []
 
     def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
@@ -431,7 +431,7 @@ class Toy(nn.Module):
         return {"pulse": 60.0}
 
     def settle(self, draw: Callable[[], Batch], steps: int) -> None:
-        """It has nothing to fit."""
+        self.settled = True
 
     def take_down_scaffold(self) -> None:
         """It has none."""
@@ -519,6 +519,13 @@ class TestNonFinite:
         with pytest.raises(NonFiniteLoss):
             train_toy(Toy({3: math.nan}), log_every=6, checkpoint_every=2, folder=tmp_path)
         assert read_state(tmp_path / "checkpoint" / "state.safetensors")[1]["step"] == 2
+
+    def test_no_last_fit_to_such_weights(self) -> None:
+        toy = Toy({11: math.nan})
+        with pytest.raises(NonFiniteLoss):
+            train_toy(toy, log_every=12)
+        assert not toy.settled
+        assert train_toy(Toy({})).settled
 
 
 class TestReadings:

@@ -164,6 +164,8 @@ class Run:
 
     def settle(self) -> None:
         """The model's last fit."""
+        assert self.notes is not None
+        self.notes.check()  # never to weights that are not finite
         with self._as_it_is():
             self.plain.settle(lambda: self.source.last(self.generator), self.config.steps)
 

@@ -11,10 +11,11 @@ from torch.nn import functional as F
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment, segment_distance2
+from palpate.models import interaction
 from palpate.models.bend import Bend
 from palpate.models.interaction import JUDGES, SETTLES, Interaction
 
-STEPS, ROWS = 100, 512
+STEPS, ROWS = 300, 512
 
 
 @pytest.mark.parametrize(("n", "degree", "terms"), [(1, 3, 4), (2, 1, 3), (2, 9, 55), (3, 2, 10)])
@@ -105,15 +106,35 @@ def test_a_last_fit_finds_what_the_network_has_wrong_in_common(switches: dict[st
     assert not model.bend.coefficients.requires_grad  # type: ignore[union-attr]
 
 
+def test_a_bend_that_is_none_is_not_kept_for_the_sake_of_a_sharper_border() -> None:
+    """What is wrong here changes faster than any such polynomial; how softly a border begins is to be learned."""
+    torch.manual_seed(0)
+    model = knowing(lambda place: place + 0.004 * torch.sin(37 * place))
+    with torch.no_grad():
+        model.log_radius.fill_(math.log(0.3))
+    before, soft = error(model), model.vitals()["softness"]
+    model.settle(world(0.3, 1), 60)
+    assert model.vitals()["softness"] < soft / 4
+    assert error(model) < 1.1 * before
+
+
 def test_where_others_are_explained_worse_all_stays() -> None:
     """The triples that judge come first: there the body is as the model says, in those fitted to it is another."""
     model = knowing(lambda place: place)
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    judging = int(JUDGES * SETTLES * STEPS) + 1
+    judging = math.ceil(JUDGES * math.ceil(SETTLES * STEPS))
     drawn: Iterator[Batch] = (world(0.25 if k < judging else 0.6, k)() for k in range(100))
     model.settle(lambda: next(drawn), STEPS)
     for name in ("log_radius", "softness", "bend.coefficients"):
         assert torch.equal(model.state_dict()[name], state[name])
+
+
+def test_no_more_triples_than_memory_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interaction, "MOST_SETTLING", 5 * ROWS)
+    drawn: list[Batch] = []
+    draw = world(0.3, 1)
+    knowing(bent).settle(lambda: drawn.append(draw()) or drawn[-1], STEPS)  # type: ignore[func-returns-value]
+    assert len(drawn) == 5
 
 
 def test_nothing_is_drawn_where_nothing_is_to_be_fitted() -> None:

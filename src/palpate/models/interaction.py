@@ -61,6 +61,7 @@ FOLLOW, FOLLOWS_UNTIL, FREE_FROM, LEFT_AT, KNOWN_FROM = 10.0, 0.5, 0.55, 0.8, 0.
 # L-BFGS; the share of contacts told wrong that it allows for. They are fewer, but the border it finds is sharp, and one
 # of them would outweigh all others.
 SETTLES, JUDGES, SETTLING_STEPS, SETTLING_DOUBT = 0.12, 0.2, 60, 0.005
+MOST_SETTLING = 100_000  # triples: all of them are looked at together
 # Some of the contacts that a scout tells are none. So are some of those held out, and sharp borders would make of each
 # of them more than of all the others.
 DOUBT = 0.05
@@ -74,6 +75,11 @@ class Told(NamedTuple):
     start: Tensor  # [b, n] of the path
     move: Tensor  # [b, n]
     touched: Tensor  # [b] bool
+
+
+def _put(values: list[Tensor], into: list[nn.Parameter]) -> None:
+    for parameter, value in zip(into, values, strict=True):
+        parameter.copy_(value)
 
 
 class Interaction(Model):
@@ -265,7 +271,7 @@ class Interaction(Model):
         """z_ext and the body's shape: an axis in the unit disc [b, 2], a triangular root [b, n, n], or nothing."""
         n, objective = self.config.n, self.config.objective
         z_ext, rest = ext[:, :n], ext[:, n:]
-        if self.bend is not None:
+        if self.bend is not None and not self.training:  # it is fitted when training is over
             z_ext = self.bend(z_ext)
         if objective.external == "gaussian":
             diagonal = F.softplus(rest[:, :n]) + 1e-3
@@ -308,29 +314,43 @@ class Interaction(Model):
         each of them says. Triples that the fit has not seen must be explained better by it; else all stays as it was.
         """
         count = math.ceil(SETTLES * steps)
-        judging = math.ceil(JUDGES * count)
-        if self.bend is None or judging == count or not self.split.apart():
+        if self.bend is None or count < 2 or not self.split.apart():
             return
-        told = [self._told(draw()) for _ in range(count)]
+        told = [self._told(draw())]
+        count = min(count, max(2, MOST_SETTLING // len(told[0].touched)))
+        told += [self._told(draw()) for _ in range(count - 1)]
+        judging = math.ceil(JUDGES * count)
         others, fitted = (Told(*map(torch.cat, zip(*part, strict=True))) for part in (told[:judging], told[judging:]))
-        body = (self.log_radius, self.softness, self.outline, self.log_ratio)
-        moved = [self.bend.coefficients, *(p for p in body if p is not None and p.requires_grad)]
-        kept, before = [p.detach().clone() for p in moved], self._surprise(others)
+        scalars = (self.log_radius, self.softness, self.outline, self.log_ratio)
+        body = [p for p in scalars if p is not None and p.requires_grad]
+        everything = [self.bend.coefficients, *body]
         self.bend.measure(fitted.ext[:, : self.config.n])
+        # Without a bend, too: one is not to be kept because the border that was fitted with it is sharper.
+        as_they_are = [p.detach().clone() for p in everything]
+        found = [(float(self._surprise(others)), as_they_are)]
+        for moved in (body, everything):
+            _put(as_they_are, everything)
+            self._fit(moved, fitted)
+            found.append((float(self._surprise(others)), [p.detach().clone() for p in everything]))
+        _put(min((each for each in found if math.isfinite(each[0])), key=lambda each: each[0])[1], everything)
+
+    def _fit(self, moved: list[nn.Parameter], told: Told) -> None:
+        """Move some parameters until these triples are explained."""
         mover = torch.optim.LBFGS(moved, max_iter=SETTLING_STEPS, history_size=30, line_search_fn="strong_wolfe")
 
         def surprise() -> Tensor:
             mover.zero_grad()
-            value = self._surprise(fitted)
+            value = self._surprise(told)
             value.backward()
             return value
 
-        self.bend.coefficients.requires_grad_(True)
+        learned = [p.requires_grad for p in moved]
+        for parameter in moved:
+            parameter.requires_grad_(True)
         mover.step(surprise)
-        self.bend.coefficients.requires_grad_(False)
-        if not self._surprise(others) < before:
-            for parameter, value in zip(moved, kept, strict=True):
-                parameter.copy_(value)
+        mover.zero_grad()
+        for parameter, was in zip(moved, learned, strict=True):
+            parameter.requires_grad_(was)
 
     def _told(self, batch: Batch) -> Told:
         x, a = self.inputs(torch.cat((batch.o, batch.o_next))), batch.a / self.inputs.unit
@@ -474,7 +494,12 @@ class Interaction(Model):
         z_int = self.phi_int(x)
         ext = self._placed(self.phi_ext(x), z_int)
         count = moves.shape[1]
+
+        def repeated(y: Tensor) -> Tensor:
+            return y.float()[:, None].expand(-1, count, -1).flatten(0, 1)
+
         with torch.autocast(o.device.type, enabled=False):
-            start, ext = (y.float()[:, None].expand(-1, count, -1).flatten(0, 1) for y in (z_int, ext))
-            path = Segment(start, moves.flatten(0, 1) / self.inputs.unit)
-            return self._touch_logit(*self._body(ext), path, self.log_ratio, self.outline).view(-1, count)
+            z_ext, shape = self._body(ext.float())
+            path = Segment(repeated(z_int), moves.flatten(0, 1) / self.inputs.unit)
+            shapes = None if shape is None else repeated(shape)
+            return self._touch_logit(repeated(z_ext), shapes, path, self.log_ratio, self.outline).view(-1, count)
