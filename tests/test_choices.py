@@ -178,6 +178,7 @@ def test_what_stays_gains_weight_where_triples_are_fresh(about: dict[str, Any], 
         ({"triples": None, "device": "cuda", "given": {"probing": 0.0}}, 0),
         ({"triples": None, "device": "cuda", "given": {"external": "point"}}, 0),
         ({"triples": None, "device": "cuda", "given": {"split_window": 0}}, 0),
+        ({"triples": None, "device": "cuda", "given": {"egocentric": True}}, 0),
     ],
 )
 def test_a_last_fit_where_moves_are_chosen(about: dict[str, Any], degree: int) -> None:

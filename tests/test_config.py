@@ -28,8 +28,9 @@ class TestObjective:
             ("stay_rise", 0.0, "more than 0"),
             ("stay_level", 0.0, "more than 0"),
             ("stay_reach", -0.1, "0 or more"),
-            ("bend", -1, "0 to 12"),
-            ("bend", 13, "0 to 12"),
+            ("bend", -1, "0 to 12, a whole number"),
+            ("bend", 13, "0 to 12, a whole number"),
+            ("bend", 2.5, "0 to 12, a whole number"),
             ("split_window", 63, "0, or 64 or more"),
             ("split_window", -1, "0, or 64 or more"),
             ("split_floor", 0.5, "0 to 0.5"),
@@ -46,6 +47,11 @@ class TestObjective:
         with pytest.raises(ValueError) as error:
             ObjectiveConfig(**{field: value})  # type: ignore[arg-type]
         assert str(error.value) == message(field, value, allowed)
+
+    @pytest.mark.parametrize("beside", [{"egocentric": True, "split_floor": 0.02}, {"split_window": 0}])
+    def test_a_last_fit_needs_sure_contacts_and_a_still_camera(self, beside: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="bend is 3; allowed is 0 for egocentric observations, and for a split of"):
+            ObjectiveConfig(bend=3, **beside)
 
     @pytest.mark.parametrize(
         ("field", "value"),

@@ -217,6 +217,36 @@ class TestSettling:
             assert told == ["measured", "settled after 12", "measured 7.0"]
             assert model.log_radius == 7
 
+    @pytest.mark.parametrize("make_source", ["probing stream"], indirect=True)
+    def test_with_the_moves_that_say_most_and_the_same_when_resumed(
+        self, make_source: Callable[[], Stream], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        asked: list[int] = []
+        plain = Interaction.doubts
+
+        def doubts(self: Interaction, o: Tensor, moves: Tensor) -> Tensor:
+            asked.append(moves.shape[1])
+            return plain(self, o, moves)
+
+        monkeypatch.setattr(Interaction, "doubts", doubts)
+
+        def run(**options: Any) -> Interaction:
+            torch.manual_seed(0)
+            source, objective = make_source(), ObjectiveConfig(bend=2)
+            shape = source.observation_shape
+            model = Interaction(ModelConfig(encoder="small", observation_shape=shape, n=2, objective=objective))
+            train(model, source, settings(), **options)
+            return model
+
+        whole = run()
+        assert asked[-2:] == [palpate.data.stream.LAST_MOVES] * 2
+        assert whole.bend is not None
+        assert (whole.bend.reach != 1).all()
+        with pytest.raises(Interrupted):
+            run(folder=tmp_path, watch=stop_at(4))
+        assert same(weights(run(folder=tmp_path)), weights(whole))
+        assert same(weights(run(folder=tmp_path)), weights(whole))  # there is nothing left to do
+
 
 class TestResume:
     """Stopped after step 4, which is no multiple of `checkpoint_every`, and continued by another process' objects."""

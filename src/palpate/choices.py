@@ -130,6 +130,8 @@ def choose(
             add("bend", 0, "a last fit needs fresh triples")
         elif not chosen["probing"].value:
             add("bend", 0, "moves that are not chosen say too little for a last fit")
+        elif given.get("egocentric"):
+            add("bend", 0, "a last fit was tried with a still camera alone")
         elif small_and_fresh:
             add("bend", 0, "small CNNs gain little by a last fit")
         else:

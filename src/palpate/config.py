@@ -41,7 +41,8 @@ class ObjectiveConfig:
     draw them together: how near, in standard deviations of all objects. 0: it is not."""
     bend: int = 0
     """Degree of a polynomial of z_ext that is added to it after the last step, fitted together with the body to the
-    contacts of many fresh triples at once; 0: none. `fit` takes 9 where moves are chosen, but for small CNNs."""
+    contacts of many fresh triples at once; 0: none. The border that is learned may then be sharper, in training too.
+    `fit` takes 9 where moves are chosen, but for small CNNs."""
     split_on: Literal["log", "d"] = "log"
     """Split the distances d_W or their logarithms; the paper's text says d_W."""
     split_window: int = 4096
@@ -81,7 +82,7 @@ class ObjectiveConfig:
         _demand(self.stay_weight >= 0, "stay_weight", self.stay_weight, "0 or more")
         _demand(self.stay_rise > 0, "stay_rise", self.stay_rise, "more than 0")
         _demand(self.stay_level > 0, "stay_level", self.stay_level, "more than 0")
-        _demand(0 <= self.bend <= 12, "bend", self.bend, "0 to 12")
+        _demand(type(self.bend) is int and 0 <= self.bend <= 12, "bend", self.bend, "0 to 12, a whole number")
         _demand(self.stay_reach >= 0, "stay_reach", self.stay_reach, "0 or more")
         _demand(
             self.split_window == 0 or self.split_window >= 64, "split_window", self.split_window, "0, or 64 or more"
@@ -109,6 +110,12 @@ class ObjectiveConfig:
             "bend",
             self.bend,
             "0 for the paper's objectives, which foretell no contacts",
+        )
+        _demand(
+            self.bend == 0 or (self.split_window > 0 and not self.egocentric),
+            "bend",
+            self.bend,
+            "0 for egocentric observations, and for a split of one batch, whose contacts are not sure",
         )
         if self.external != "likelihood" and (self.body != "round" or self.radius is not None):
             raise ValueError(

@@ -223,7 +223,7 @@ class TestProbing:
         assert {len(batch.a) for batch in drawn} == {BATCH}
         chosen = torch.cat([batch.a[: int(0.9 * BATCH), 0] for batch in drawn])
         assert (chosen - 0.7).abs().mean() == pytest.approx(1 / 258, rel=0.15)
-        assert stream.way == before.way  # nothing is otherwise for those to come
+        assert all(torch.equal(value, before.memory()[name]) for name, value in stream.memory().items())
 
     def test_not_where_none_were_chosen_before(self) -> None:
         stream = self.probing(0.25, 0)

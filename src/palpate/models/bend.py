@@ -21,7 +21,7 @@ class Bend(nn.Module):
 
     def __init__(self, n: int, degree: int) -> None:
         super().__init__()
-        self.powers = [
+        self.powers: list[tuple[int, ...]] = [
             axes for count in range(degree + 1) for axes in itertools.combinations_with_replacement(range(n), count)
         ]
         self.register_buffer("centre", torch.zeros(n))
@@ -30,7 +30,7 @@ class Bend(nn.Module):
         self.coefficients = nn.Parameter(torch.zeros(len(self.powers), n), requires_grad=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        return z + self._terms(z) @ self.mixing @ self.coefficients
+        return z + self._terms(z) @ (self.mixing @ self.coefficients)
 
     def measure(self, z: Tensor) -> None:
         """Take the field from places [b, n], and mix the terms so that each is independent of the others there."""
@@ -44,10 +44,7 @@ class Bend(nn.Module):
     def _terms(self, z: Tensor) -> Tensor:
         """Products of coordinates that run from -1 to 1 over the field, `[b, k]`."""
         x = ((z - self.centre) / self.reach).clamp(-1, 1)
-        columns = []
-        for axes in self.powers:
-            column = torch.ones_like(x[:, 0])
-            for axis in axes:
-                column = column * x[:, axis]
-            columns.append(column)
-        return torch.stack(columns, 1)
+        columns: dict[tuple[int, ...], Tensor] = {(): torch.ones_like(x[:, 0])}
+        for axes in self.powers[1:]:
+            columns[axes] = columns[axes[:-1]] * x[:, axes[-1]]
+        return torch.stack(list(columns.values()), 1)

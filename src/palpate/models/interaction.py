@@ -45,7 +45,7 @@ from palpate.objectives.split import SEPARABLE, Split
 # Softness of the body's border, in units: below, the likelihood would grow without bound around a few lucky triples;
 # above, an object far away would hardly be pulled in.
 SOFTNESS = (0.004, 0.1)
-SHARPEST = 0.001  # where there is a last fit: among triples that are always fresh none stays lucky
+SHARPEST = 0.001  # where there is a last fit: triples are fresh then, and none comes twice
 SHARE_RANGE = (0.02, 0.98)
 BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the networks much faster
 # Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
@@ -58,8 +58,8 @@ RISES_FROM, RISES_UNTIL = 0.4, 0.8
 # the scout is left slowly, until LEFT_AT: left at once, it may settle elsewhere. Contacts count from KNOWN_FROM on.
 FOLLOW, FOLLOWS_UNTIL, FREE_FROM, LEFT_AT, KNOWN_FROM = 10.0, 0.5, 0.55, 0.8, 0.3
 # The last fit: batches that are drawn for it, of as many as the run had; those of them that only judge it; steps of
-# L-BFGS; the share of contacts told wrong that it allows for. They are fewer, but the border it finds is sharp, and one
-# of them would outweigh all others.
+# L-BFGS; the share of contacts told wrong that it allows for: there are fewer, but beside a sharp border one of them
+# would outweigh all others.
 SETTLES, JUDGES, SETTLING_STEPS, SETTLING_DOUBT = 0.12, 0.2, 60, 0.005
 MOST_SETTLING = 100_000  # triples: all of them are looked at together
 # Some of the contacts that a scout tells are none. So are some of those held out, and sharp borders would make of each
@@ -314,13 +314,15 @@ class Interaction(Model):
         each of them says. Triples that the fit has not seen must be explained better by it; else all stays as it was.
         """
         count = math.ceil(SETTLES * steps)
-        if self.bend is None or count < 2 or not self.split.apart():
+        if self.bend is None or self.bend.coefficients.any() or count < 2 or self.split.separation() < SEPARABLE:
             return
         told = [self._told(draw())]
         count = min(count, max(2, MOST_SETTLING // len(told[0].touched)))
         told += [self._told(draw()) for _ in range(count - 1)]
         judging = math.ceil(JUDGES * count)
         others, fitted = (Told(*map(torch.cat, zip(*part, strict=True))) for part in (told[:judging], told[judging:]))
+        if not fitted.ext.isfinite().all():
+            return
         scalars = (self.log_radius, self.softness, self.outline, self.log_ratio)
         body = [p for p in scalars if p is not None and p.requires_grad]
         everything = [self.bend.coefficients, *body]
@@ -419,6 +421,8 @@ class Interaction(Model):
                 "radius": float(self._radius().detach() * self.inputs.unit),
                 "softness": float(self._softness().detach() * self.inputs.unit),
             }
+            if self.bend is not None:  # its root mean square, 0 before the last fit and where that was of no use
+                vitals["bend"] = float(self.bend.coefficients.norm() * self.inputs.unit)
             if self.config.objective.body == "axes":
                 vitals["ratio"] = float(self.log_ratio.detach().exp())
         return vitals
