@@ -180,7 +180,8 @@ def fit(
         raise ValueError(f"probing is {config.probing}; allowed is 0 for a method that foretells no contacts")
     if model_config.objective.bend and not isinstance(triples, Sprites):
         raise ValueError(
-            f"bend is {model_config.objective.bend}; allowed is 0 for a fixed set of triples: the last fit needs others"
+            f"bend is {model_config.objective.bend}; allowed is 0 for a fixed set of triples: a last fit needs fresh "
+            "ones, of a world that streams"
         )
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
     facts["choices"] = [choice._asdict() for choice in choices]

@@ -430,6 +430,11 @@ class TestOpenErrors:
         with pytest.raises(ValueError, match=r"log\.h5 is not an HDF5 file, or is truncated"):
             Transitions.open(path)
 
+    def test_arrays_of_numpy(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "log.npz", action=np.ones(3))
+        with pytest.raises(ValueError, match=r"not an HDF5 file.*Transitions\(.*\)\.save\(.*\) makes one of arrays"):
+            Transitions.open(tmp_path / "log.npz")
+
     @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
     def test_truncated(self, path: Path, share: float) -> None:
         content = path.read_bytes()

@@ -184,7 +184,12 @@ def open_hdf5(path: Path) -> h5py.File:
     except OSError as error:
         if error.errno is not None:  # the system's reason (permission, a lock), not the content
             raise
-        raise ValueError(f"{path} is not an HDF5 file, or is truncated: {error}; copy or collect it again") from error
+        advice = "copy or collect it again"
+        if path.suffix in (".npz", ".npy"):
+            advice = (
+                "palpate.Transitions(observation=..., action=..., next_observation=...).save(...) makes one of arrays"
+            )
+        raise ValueError(f"{path} is not an HDF5 file, or is truncated: {error}; {advice}") from error
 
 
 def check_header(file: h5py.File) -> Layout:
