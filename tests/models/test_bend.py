@@ -12,7 +12,7 @@ from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment, segment_distance2
 from palpate.models import interaction
-from palpate.models.bend import Bend
+from palpate.models.bend import Bend, keep_the_best
 from palpate.models.interaction import JUDGES, SETTLES, Interaction
 
 STEPS, ROWS, UNIT = 300, 512, 2.0
@@ -165,3 +165,12 @@ def test_places_that_are_not_numbers_are_left_alone() -> None:
     model = knowing(lambda place: torch.where(place > 0.9, torch.inf, place))
     model.settle(world(0.3, 1), 60)
     assert model.vitals()["bend"] == 0
+
+
+def test_nor_is_anything_kept_that_cannot_be_judged() -> None:
+    bend, body = Bend(1, 1), [nn.Parameter(torch.tensor(3.0))]
+    keep_the_best(
+        bend, body, lambda: (body[0] + bend(torch.ones(1, 1)) - 1).square().sum(), lambda: torch.tensor(torch.nan)
+    )
+    assert body[0] == 3
+    assert not bend.coefficients.any()

@@ -22,7 +22,7 @@ from palpate.geometry import (
     segment_distance2,
     segment_mahalanobis2,
 )
-from palpate.models.bend import Bend
+from palpate.models.bend import Bend, keep_the_best
 from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder, side_by_side
 from palpate.models.scout import Scout, place_split
 from palpate.objectives.contact import (
@@ -57,10 +57,9 @@ RISES_FROM, RISES_UNTIL = 0.4, 0.8
 # Where a scout goes ahead, z_ext follows it for half of the run; then its own losses come in soon, until FREE_FROM, and
 # the scout is left slowly, until LEFT_AT: left at once, it may settle elsewhere. Contacts count from KNOWN_FROM on.
 FOLLOW, FOLLOWS_UNTIL, FREE_FROM, LEFT_AT, KNOWN_FROM = 10.0, 0.5, 0.55, 0.8, 0.3
-# The last fit: batches that are drawn for it, of as many as the run had; those of them that only judge it; steps of
-# L-BFGS; the share of contacts told wrong that it allows for: there are fewer, but beside a sharp border one of them
-# would outweigh all others.
-SETTLES, JUDGES, SETTLING_STEPS, SETTLING_DOUBT = 0.12, 0.2, 60, 0.005
+# The last fit: batches that are drawn for it, of as many as the run had; those of them that only judge it; the share
+# of contacts told wrong that it allows for: there are fewer, but beside a sharp border one would outweigh all others.
+SETTLES, JUDGES, SETTLING_DOUBT = 0.12, 0.2, 0.005
 MOST_SETTLING = 100_000  # triples: all of them are looked at together
 # Some of the contacts that a scout tells are none. So are some of those held out, and sharp borders would make of each
 # of them more than of all the others.
@@ -75,11 +74,6 @@ class Told(NamedTuple):
     start: Tensor  # [b, n] of the path
     move: Tensor  # [b, n]
     touched: Tensor  # [b] bool
-
-
-def _put(values: list[Tensor], into: list[nn.Parameter]) -> None:
-    for parameter, value in zip(into, values, strict=True):
-        parameter.copy_(value)
 
 
 class Interaction(Model):
@@ -323,42 +317,15 @@ class Interaction(Model):
         others, fitted = (Told(*map(torch.cat, zip(*part, strict=True))) for part in (told[:judging], told[judging:]))
         if not fitted.ext.isfinite().all():
             return
+        self.bend.measure(fitted.ext[:, : self.config.n])
         scalars = (self.log_radius, self.softness, self.outline, self.log_ratio)
         body = [p for p in scalars if p is not None and p.requires_grad]
-        everything = [self.bend.coefficients, *body]
-        self.bend.measure(fitted.ext[:, : self.config.n])
-        # Without a bend, too: one is not to be kept because the border that was fitted with it is sharper.
-        as_they_are = [p.detach().clone() for p in everything]
-        found = [(float(self._surprise(others)), as_they_are)]
-        for moved in (body, everything):
-            _put(as_they_are, everything)
-            self._fit(moved, fitted)
-            found.append((float(self._surprise(others)), [p.detach().clone() for p in everything]))
-        _put(min((each for each in found if math.isfinite(each[0])), key=lambda each: each[0])[1], everything)
-
-    def _fit(self, moved: list[nn.Parameter], told: Told) -> None:
-        """Move some parameters until these triples are explained."""
-        mover = torch.optim.LBFGS(moved, max_iter=SETTLING_STEPS, history_size=30, line_search_fn="strong_wolfe")
-
-        def surprise() -> Tensor:
-            mover.zero_grad()
-            value = self._surprise(told)
-            value.backward()
-            return value
-
-        learned = [p.requires_grad for p in moved]
-        for parameter in moved:
-            parameter.requires_grad_(True)
-        mover.step(surprise)
-        mover.zero_grad()
-        for parameter, was in zip(moved, learned, strict=True):
-            parameter.requires_grad_(was)
+        keep_the_best(self.bend, body, lambda: self._surprise(fitted), lambda: self._surprise(others))
 
     def _told(self, batch: Batch) -> Told:
         x, a = self.inputs(torch.cat((batch.o, batch.o_next))), batch.a / self.inputs.unit
-        z_int_both = self.phi_int(x)
-        z_int, z_int_next = z_int_both.chunk(2)
-        ext, ext_next = self._placed(self.phi_ext(x), z_int_both).chunk(2)
+        z_int, z_int_next = self.phi_int(x).chunk(2)
+        ext, ext_next = self.phi_ext(x).chunk(2)
         touched = self.split(self.distance(batch.o, batch.o_next))
         return Told(ext, ext_next, (z_int + z_int_next - a) / 2, a, touched)
 
