@@ -202,6 +202,19 @@ class TestData:
         with pytest.raises(ValueError, match="bend is 3; allowed is 0 for the paper's objectives"):
             palpate.fit(world("palpate/Sprites-v0", size=32), objective="paper", switches={"bend": 3}, **SHORT)
 
+    @pytest.mark.parametrize(
+        ("method", "switch"), [("vae", "egocentric"), ("transporter", "stay_weight"), ("supervised", "bend")]
+    )
+    def test_switches_that_a_method_does_not_look_at(self, method: Any, switch: str) -> None:
+        with pytest.raises(ValueError, match=f"switches has '{switch}', which the method '{method}' does not look at"):
+            palpate.fit(world("palpate/Sprites-v0", size=32), method=method, switches={switch: 1}, **SHORT)
+
+    def test_the_limit_looks_at_body_and_cameras(self) -> None:
+        sprites = world("palpate/SpritesAnisotropic-v0", size=32)
+        switches = {"body": "axes", "egocentric": True}
+        model = palpate.fit(sprites, method="supervised", switches=switches, **SHORT)
+        assert (model.config.objective.body, model.config.objective.egocentric) == ("axes", True)
+
     def test_unknown_settings(self) -> None:
         with pytest.raises(TypeError, match="lerning_rate"):
             palpate.fit(vectors(), lerning_rate=1.0, **SHORT)

@@ -191,7 +191,7 @@ class TestMistakes:
         )
 
     def test_missing_model(self, run: Run, log: Path, tmp_path: Path) -> None:
-        refused(run("evaluate", tmp_path / "no", "--data", log), "holds no config.json")
+        refused(run("evaluate", tmp_path / "no", "--data", log), f"there is no folder {tmp_path / 'no'}")
 
     def test_a_file_of_something_else(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "notes.h5").write_text("buy milk")

@@ -357,7 +357,7 @@ class TestCommand:
         made("round-3").save(tmp_path / "run")
         code, _, err = main("export", tmp_path / "nowhere")
         assert (code, err.count("\n")) == (2, 1)
-        assert "nowhere holds no config.json" in err
+        assert f"there is no folder {tmp_path / 'nowhere'}" in err
         code, _, err = main("export", tmp_path / "run", "--data", tmp_path / "no.h5")
         assert code == 2
         assert "there is no file" in err

@@ -43,13 +43,13 @@ def test_sound(folder: Path) -> None:
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere holds no config\.json; a model's folder has one"):
+    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
         load_model(tmp_path / "nowhere")
 
 
 def test_no_config(folder: Path) -> None:
     (folder / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json; a model's folder has one"):
         load_model(folder)
 
 

@@ -50,6 +50,7 @@ SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 UNKNOWN = object()  # what an earlier version says of a setting that it did not have
 # Of ObjectiveConfig, from the data unless given.
 CHOSEN_SWITCHES = ("body", "outline", "contrast_floor", "stay_weight", "stay_rise", "bend")
+LIMIT_SWITCHES = ("body", "egocentric")  # what the supervised limit looks at; the other baselines at nothing of it
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
 
@@ -136,6 +137,9 @@ def fit(
     if test is not None and isinstance(triples, Transitions):
         _warn_of_seen(test.transitions, triples)
     switches = switches or {}
+    for name in switches if method != "interaction" else ():
+        if method != "supervised" or name not in LIMIT_SWITCHES:
+            raise ValueError(f"switches has {name!r}, which the method {method!r} does not look at; leave it out")
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink}
     given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}

@@ -50,6 +50,8 @@ def save_model(model: Model, folder: Path, facts: dict[str, Any], *, overwrite: 
 def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     """The model in evaluation mode, and the facts saved with it."""
     path = folder / "config.json"
+    if not folder.exists():
+        raise FileNotFoundError(f"there is no folder {folder}")
     if not path.is_file() and (folder / "run.json").is_file():
         raise FileNotFoundError(
             f"{folder} holds a run that is not finished; the command that began it goes on with --resume (resume=True)"
