@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from palpate import __version__
-from palpate.choices import choose
+from palpate.choices import CHOSEN_SWITCHES, choose
 from palpate.config import (
     OBJECTIVE_ONCE,
     BaselineConfig,
@@ -48,8 +48,6 @@ HELD_OUT_BLOCK = 256  # rows looked at together
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 UNKNOWN = object()  # what an earlier version says of a setting that it did not have
-# Of ObjectiveConfig, from the data unless given.
-CHOSEN_SWITCHES = ("body", "outline", "contrast_floor", "stay_weight", "stay_rise", "bend")
 LIMIT_SWITCHES = ("body", "egocentric")  # what the supervised limit looks at; the other baselines at nothing of it
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
@@ -143,7 +141,7 @@ def fit(
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink}
     given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
-    told = (*CHOSEN_SWITCHES, "egocentric", "radius", "external", "split_window")
+    told = ("body", *CHOSEN_SWITCHES, "egocentric", "radius", "external", "split_window")
     given |= {name: getattr(config, name) for name in ("optimizer", "learning_rate", "sway", "probing")}
     given |= {name: switches[name] for name in told if name in switches}
     choices = choose(
@@ -175,7 +173,9 @@ def fit(
         shrink=chosen["shrink"],
         objective=ObjectiveConfig.named(
             objective,
-            **{"radius": radius, **{name: chosen[name] for name in CHOSEN_SWITCHES if name in chosen}, **switches},
+            **{"radius": radius, "body": chosen["body"]}
+            | {name: chosen[name] for name in CHOSEN_SWITCHES if name in chosen}
+            | dict(switches),
         ),
         baseline=baseline or BaselineConfig(),
     )

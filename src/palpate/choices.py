@@ -11,6 +11,8 @@ PROBING = 0.5  # of a batch
 STAY_RISE = 30.0
 BEND = 9  # degree
 SMALL_STAY, SMALL_RATE = 3.0, 5e-3  # the weight of L_- at first; the learning rate with adamw
+# Of ObjectiveConfig, for our objective.
+CHOSEN_SWITCHES = ("outline", "contrast_floor", "stay_weight", "stay_rise", "bend")
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
-from palpate.geometry import Segment, segment_distance2
+from palpate.geometry import Segment, ellipse, segment_mahalanobis2
 from palpate.models import interaction
 from palpate.models.bend import Bend, keep_the_best
 from palpate.models.interaction import JUDGES, SETTLES, Interaction
@@ -56,9 +57,9 @@ def bent(place: Tensor) -> Tensor:
     return place + 0.08 * torch.stack((x * y, x**2 - y**2), 1)
 
 
-def knowing(phi_ext: Callable[[Tensor], Tensor], **switches: int) -> Interaction:
+def knowing(phi_ext: Callable[[Tensor], Tensor], **switches: Any) -> Interaction:
     """A model that sees agent and object, told apart already, and says of the object what `phi_ext` makes of it."""
-    objective = ObjectiveConfig(bend=3, **switches)  # type: ignore[arg-type]
+    objective = ObjectiveConfig(bend=3, **switches)
     model = Interaction(ModelConfig(encoder="mlp", observation_shape=(4,), n=2, objective=objective)).eval()
     model.inputs.unit.fill_(UNIT)
     model.phi_int = Says(lambda x: x[:, :2] / UNIT)  # type: ignore[assignment]
@@ -70,8 +71,11 @@ def knowing(phi_ext: Callable[[Tensor], Tensor], **switches: int) -> Interaction
     return model
 
 
-def world(radius: float, seed: int, wrong: float = 0.0) -> Callable[[], Batch]:
-    """A disc that lands somewhere else when it is touched; a share of those that are stays, as if it were not."""
+def world(radius: float, seed: int, wrong: float = 0.0, ratio: float = 1.0) -> Callable[[], Batch]:
+    """A disc, or an ellipse along x, that lands somewhere else when it is touched.
+
+    A share of those that are stays, as if it were not.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def somewhere(most: float) -> Tensor:
@@ -79,7 +83,8 @@ def world(radius: float, seed: int, wrong: float = 0.0) -> Callable[[], Batch]:
 
     def draw() -> Batch:
         agent, place, a = somewhere(1.5), somewhere(1.0), somewhere(1.5)
-        touched = segment_distance2(place, Segment(agent, a)) < radius**2
+        back = ellipse(torch.tensor([1.0, 0.0]), radius, math.log(ratio), power=-1.0)  # to the unit disc
+        touched = segment_mahalanobis2(place, Segment(agent, a), back) < 1
         told = touched & (torch.rand(ROWS, generator=generator) >= wrong)
         landed = torch.where(told[:, None], somewhere(1.0), place)
         return Batch(torch.cat((agent, place), 1), a, torch.cat((agent + a, landed), 1))
@@ -114,6 +119,23 @@ def test_a_last_fit_finds_what_the_network_has_wrong_in_common(switches: dict[st
     bent_once = error(model)
     model.settle(world(0.3, 2), STEPS)  # not a second time: what is bent already would be measured anew
     assert error(model) == bent_once
+
+
+def test_a_body_with_axes_is_fitted_too() -> None:
+    torch.manual_seed(0)
+    along = torch.tensor([100.0, 0.0]).expand(2 * ROWS, 2)  # in the disc it is 1
+    model = knowing(lambda place: torch.cat((place, UNIT * along[: len(place)]), 1), body="axes")
+    with torch.no_grad():
+        model.log_radius.fill_(math.log(0.3 / UNIT))
+    model.settle(world(0.3, 1, ratio=2.0), STEPS)
+    assert model.vitals()["ratio"] == pytest.approx(2.0, rel=0.02)
+
+
+def test_a_path_is_seen_from_both_its_ends() -> None:
+    model, batch = knowing(bent), world(0.3, 1)()
+    off = 0.1 * torch.randn(ROWS, 2)
+    model.phi_int = Says(lambda x: x[:, :2] / UNIT + torch.cat((off, -off)))  # type: ignore[assignment]
+    assert torch.allclose(model._told(batch).start, batch.o[:, :2] / UNIT, atol=1e-6)
 
 
 def test_a_bend_that_is_none_is_not_kept_for_the_sake_of_a_sharper_border() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from palpate.choices import BEND, choose
+from palpate.choices import BEND, CHOSEN_SWITCHES, choose
 from palpate.config import OBJECTIVE_ONCE, Encoder, ObjectiveConfig, TrainingConfig
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
@@ -67,7 +67,6 @@ PAPER_EPOCHS = 100
 NO_CLIPPING = 1e9
 LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with when it is trained otherwise
 
-CHOSEN_SWITCHES = ("outline", "contrast_floor", "stay_weight", "stay_rise", "bend")  # of the objective
 # Fields of TrainingConfig that say where and how fast, not what.
 NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
 
