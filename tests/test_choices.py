@@ -98,7 +98,7 @@ def test_what_is_given_is_taken() -> None:
     }
     assert chosen(given, shape=(3, 256, 256)) == given
     assert chosen({"learning_rate": 0.1}, triples=None)["learning_rate"] == 0.1
-    assert chosen({"body": "axes"})["body"] == "axes"
+    assert chosen({"body": "axes", "rim": False}) == chosen({"body": "axes"}) | {"rim": False}
 
 
 def test_shrink_follows_the_encoder_given() -> None:
@@ -146,6 +146,13 @@ def test_numbers_take_a_higher_floor() -> None:
 )
 def test_the_outline_of_a_body_in_the_plane(given: dict[str, Any], about: dict[str, Any], outline: int) -> None:
     assert chosen(given, **about)["outline"] == outline
+
+
+def test_a_body_with_axes_has_a_rim() -> None:
+    assert chosen({"body": "axes"})["rim"] is True
+    assert chosen({"body": "axes"}, shape=(64,), triples=None)["rim"] is True
+    assert "rim" not in chosen()
+    assert "rim" not in chosen({"body": "axes"}, method="supervised")
 
 
 @pytest.mark.parametrize("about", [{"objective": "paper"}, {"method": "supervised"}, {"method": "vae"}])

@@ -18,7 +18,7 @@ from palpate.data.collect import collect
 from palpate.envs.registration import world
 from palpate.geometry import Segment
 from palpate.models.store import build
-from palpate.objectives.contact import clearance, contact_nll
+from palpate.objectives.contact import clearance, contact_nll, outline, rim_clearance
 from palpate.representation import Representation
 
 # Forty steps learn nothing, and `fit` says so.
@@ -117,21 +117,29 @@ def test_compiled_with_held_out_rows_of_an_odd_number() -> None:
     assert torch.isfinite(torch.tensor(readings(stream(), compile=True)[-1]["contact"]))
 
 
-def test_the_compiled_gradient_of_an_outline() -> None:
+def test_the_compiled_gradient_of_a_body() -> None:
     """A maximum over directions, computed again in the backward pass, may be none of them by a rounding."""
 
-    def loss(centre: Tensor, start: Tensor, move: Tensor, radius: Tensor, waves: Tensor) -> Tensor:
-        logit = -clearance(centre, Segment(start, move), radius.exp(), *waves) / 0.01
-        return contact_nll(logit, start[:, 0] > 0).mean()
+    def outlined(centre: Tensor, start: Tensor, move: Tensor, radius: Tensor, waves: Tensor) -> Tensor:
+        gap = clearance(centre, Segment(start, move), lambda u: radius.exp() * outline(u, *waves).exp())
+        return contact_nll(-gap / 0.01, start[:, 0] > 0).mean()
 
-    compiled, generator = torch.compile(loss), torch.Generator("cuda").manual_seed(0)
-    for _ in range(50):
-        places = torch.randn((3, 128, 2), generator=generator, device="cuda") * 0.3
-        waves = torch.randn((2, 3), generator=generator, device="cuda") * 0.05
-        given = [x.requires_grad_() for x in (*places, torch.tensor(-1.6, device="cuda"), waves)]
-        mine, plain = (torch.autograd.grad(f(*given), given) for f in (compiled, loss))
-        for one, other in zip(mine, plain, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    def with_a_rim(centre: Tensor, start: Tensor, move: Tensor, radius: Tensor, axis: Tensor, ratio: Tensor) -> Tensor:
+        gap = rim_clearance(centre, Segment(start, move), axis, radius.exp(), ratio, ratio - 0.2)
+        return contact_nll(-gap / 0.01, start[:, 0] > 0).mean()
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    for loss in (outlined, with_a_rim):
+        compiled = torch.compile(loss)
+        for _ in range(50):
+            places = torch.randn((3, 128, 2), generator=generator, device="cuda") * 0.3
+            waves = torch.randn((2, 3), generator=generator, device="cuda") * 0.05
+            axis = torch.nn.functional.normalize(torch.randn((128, 2), generator=generator, device="cuda"), dim=-1)
+            form = [waves] if loss is outlined else [axis, torch.tensor(1.1, device="cuda")]
+            given = [x.requires_grad_() for x in (*places, torch.tensor(-1.6, device="cuda"), *form)]
+            mine, plain = (torch.autograd.grad(f(*given), given) for f in (compiled, loss))
+            for one, other in zip(mine, plain, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
 def test_observations_are_read_by_a_graph_as_without_one(monkeypatch: pytest.MonkeyPatch) -> None:

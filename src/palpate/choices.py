@@ -12,7 +12,7 @@ STAY_RISE = 30.0
 BEND = 9  # degree
 SMALL_STAY, SMALL_RATE = 3.0, 5e-3  # the weight of L_- at first; the learning rate with adamw
 # Of ObjectiveConfig, for our objective.
-CHOSEN_SWITCHES = ("outline", "contrast_floor", "stay_weight", "stay_rise", "bend")
+CHOSEN_SWITCHES = ("outline", "rim", "contrast_floor", "stay_weight", "stay_rise", "bend")
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 
@@ -114,6 +114,8 @@ def choose(
             add("outline", OUTLINE, "what the agent touches may reach further to one side than to another")
         else:
             add("outline", 0, "a body of one radius")
+        if chosen["body"].value == "axes":
+            add("rim", True, "an agent that is a disc touches more than an ellipse")
         if picture:
             add("contrast_floor", PICTURES_FLOOR, "pictures of different scenes are told apart soon")
         else:

@@ -29,6 +29,9 @@ class ObjectiveConfig:
     outline: int = 0
     """Harmonics of the outline of a round body in the plane, one that does not turn: how its radius differs by
     direction; 4 are enough for a square, 0 is a disc."""
+    rim: bool = False
+    """Whether the ellipse of a body with axes has a rim of equal width all around, which is learned: so an object
+    grows that is touched by an agent that is a disc. `fit` takes it for a body with axes."""
     stay_weight: float = 100.0
     """Weight on L_-, which keeps an untouched object where it is. `fit` takes 3 for fresh triples and small CNNs."""
     stay_rise: float = 1.0
@@ -79,6 +82,7 @@ class ObjectiveConfig:
         _demand(self.body in ("round", "axes"), "body", self.body, "'round' or 'axes'")
         _demand(self.split_on in ("log", "d"), "split_on", self.split_on, "'log' or 'd'")
         _demand(self.outline == 0 or 2 <= self.outline <= 16, "outline", self.outline, "0, or 2 to 16")
+        _demand(not self.rim or self.body == "axes", "rim", self.rim, "False unless the body is 'axes'")
         _demand(self.stay_weight >= 0, "stay_weight", self.stay_weight, "0 or more")
         _demand(self.stay_rise > 0, "stay_rise", self.stay_rise, "more than 0")
         _demand(self.stay_level > 0, "stay_level", self.stay_level, "more than 0")
@@ -241,7 +245,7 @@ class ModelConfig:
 
 
 # What fields of ObjectiveConfig were before there were any such fields, where something else may be chosen now.
-OBJECTIVE_ONCE: dict[str, Any] = {"stay_reach": 0.0, "stay_rise": 1.0, "bend": 0}
+OBJECTIVE_ONCE: dict[str, Any] = {"stay_reach": 0.0, "stay_rise": 1.0, "bend": 0, "rim": False}
 LEARNING_RATES = {"muon": 8e-3, "adamw": 2e-3}
 
 

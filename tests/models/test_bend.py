@@ -121,14 +121,16 @@ def test_a_last_fit_finds_what_the_network_has_wrong_in_common(switches: dict[st
     assert error(model) == bent_once
 
 
-def test_a_body_with_axes_is_fitted_too() -> None:
+@pytest.mark.parametrize("rim", [False, True])
+def test_a_body_with_axes_is_fitted_too(rim: bool) -> None:
     torch.manual_seed(0)
     along = torch.tensor([100.0, 0.0]).expand(2 * ROWS, 2)  # in the disc it is 1
-    model = knowing(lambda place: torch.cat((place, UNIT * along[: len(place)]), 1), body="axes")
+    model = knowing(lambda place: torch.cat((place, UNIT * along[: len(place)]), 1), body="axes", rim=rim)
     with torch.no_grad():
         model.log_radius.fill_(math.log(0.3 / UNIT))
     model.settle(world(0.3, 1, ratio=2.0), STEPS)
     assert model.vitals()["ratio"] == pytest.approx(2.0, rel=0.02)
+    assert model.vitals().get("rim", 0.0) < 0.1  # it was 0.49, and this is an ellipse
 
 
 def test_a_path_is_seen_from_both_its_ends() -> None:

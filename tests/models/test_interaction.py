@@ -323,7 +323,8 @@ def test_how_far_the_body_bulges_does_not_depend_on_the_unit() -> None:
 def test_the_most_doubtful_move_is_the_one_that_just_touches() -> None:
     """As `would_touch` says: nearest to a half, whatever the unit; a model without a body has no preference."""
     torch.manual_seed(0)
-    for objective in (ObjectiveConfig(), ObjectiveConfig(outline=4), ObjectiveConfig(body="axes")):
+    rim = ObjectiveConfig(body="axes", rim=True)
+    for objective in (ObjectiveConfig(), ObjectiveConfig(outline=4), ObjectiveConfig(body="axes"), rim):
         model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective)).eval()
         model.inputs.unit.fill_(3.0)
         o, moves = torch.randn(5, 6), 5 * torch.randn(5, 40, 2)

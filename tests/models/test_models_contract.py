@@ -60,6 +60,7 @@ def cases() -> list[Case]:
         Case("vae", "contact", "mlp", 1, {}),
         Case("interaction", "contact", "mlp", 2, {"body": "axes", "radius": 0.3}),
         Case("interaction", "contact", "mlp", 2, {"outline": 4}),
+        Case("interaction", "contact", "mlp", 2, {"body": "axes", "rim": True}),
         Case("interaction", "contact", "mlp", 2, {"shared_network": True}),
         Case("interaction", "contact", "mlp", 3, {"egocentric": True}),
         Case("interaction", "contact", "small", 2, {"egocentric": True, "body": "axes"}),

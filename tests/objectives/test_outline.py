@@ -90,6 +90,12 @@ def paths(count: int, seed: int, length: float = 1.0) -> Segment:
     return Segment(start, length * move)
 
 
+def beside(
+    centre: torch.Tensor, path: Segment, radius: torch.Tensor | float, cosines: torch.Tensor, sines: torch.Tensor
+) -> torch.Tensor:
+    return clearance(centre, path, lambda direction: radius * outline(direction, cosines, sines).exp())
+
+
 def inside(points: torch.Tensor, radius: float) -> torch.Tensor:
     """Whether points [..., 2] lie in the body, by very many of the half planes whose intersection it is."""
     angle = torch.arange(720, dtype=torch.float64) * (2 * math.pi / 720)
@@ -102,7 +108,7 @@ def test_a_disc_is_cleared_by_the_distance_less_its_radius() -> None:
     path, centre = paths(200, 0), torch.full((200, 2), 0.3, dtype=torch.float64)
     none = torch.zeros(3, dtype=torch.float64)
     distance = segment_offset(centre, path).norm(dim=-1)
-    cleared, apart = clearance(centre, path, 0.5, none, none), distance > 0.1
+    cleared, apart = beside(centre, path, 0.5, none, none), distance > 0.1
     assert torch.allclose(cleared[apart], distance[apart] - 0.5, atol=1e-5)
     assert torch.allclose(cleared, distance - 0.5, atol=1.01e-3)  # at the very centre
     assert 100 < apart.sum() < 200
@@ -112,7 +118,7 @@ def test_a_disc_is_cleared_by_the_distance_less_its_radius() -> None:
 def test_its_sign_says_whether_the_path_meets_the_body(length: float) -> None:
     """Against points all along each path; short ones end beside the body, long ones pass by it."""
     path, radius = paths(400, 1, length), 0.8
-    cleared = clearance(torch.zeros(400, 2, dtype=torch.float64), path, radius, *WAVES)
+    cleared = beside(torch.zeros(400, 2, dtype=torch.float64), path, radius, *WAVES)
     along = torch.linspace(0, 1, 200, dtype=torch.float64)
     met = inside(path.start[:, None] + along[:, None] * path.move[:, None], radius).any(-1)
     sure = cleared.abs() > 2 * radius * (math.pi / DIRECTIONS) ** 2 + 0.005 * length
@@ -131,7 +137,7 @@ def test_a_path_that_ends_beside_the_flat_of_a_side() -> None:
     offset = segment_offset(centre, point)
     by_its_own_direction = offset.norm() - radius * outline(offset, *waves).exp()
     assert float(by_its_own_direction) < -0.001
-    assert float(clearance(centre, point, radius, *waves)) > 0.001
+    assert float(beside(centre, point, radius, *waves)) > 0.001
 
 
 @given(st.floats(-3, 3), st.floats(0.1, 3))
@@ -144,8 +150,8 @@ def test_moved_turned_and_scaled_with_its_path(turn: float, scale: float) -> Non
     sines = WAVES[0] * torch.sin(k * turn) + WAVES[1] * torch.cos(k * turn)
     shift = torch.tensor([5.0, -2.0], dtype=torch.float64)
     moved = Segment(path.start @ rotation + shift, path.move @ rotation)
-    plain = clearance(centre, path, 0.7, *WAVES)
-    turned = clearance(centre @ rotation + shift, moved, 0.7 * scale, cosines, sines)
+    plain = beside(centre, path, 0.7, *WAVES)
+    turned = beside(centre @ rotation + shift, moved, 0.7 * scale, cosines, sines)
     assert torch.allclose(turned, scale * plain, atol=0.01 * scale)
 
 
@@ -155,13 +161,13 @@ def test_gradients_of_clearance() -> None:
     centre = torch.full((12, 2), 0.05, dtype=torch.float64, requires_grad=True)
     radius = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     waves = WAVES.clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda c, r, w: clearance(c, path, r, *w), (centre, radius, waves))
+    assert torch.autograd.gradcheck(lambda c, r, w: beside(c, path, r, *w), (centre, radius, waves))
 
 
 def test_clearance_has_a_gradient_of_length_one() -> None:
     """Toward the body it falls by as much as one goes, on whichever side the path is."""
     path = paths(100, 4)
     centre = torch.zeros(100, 2, dtype=torch.float64, requires_grad=True)
-    clearance(centre, path, 0.3, *(0 * WAVES)).sum().backward()
+    beside(centre, path, 0.3, *(0 * WAVES)).sum().backward()
     assert centre.grad is not None
     assert torch.allclose(centre.grad.norm(dim=-1), torch.ones(100, dtype=torch.float64), atol=1e-3)

@@ -76,6 +76,7 @@ ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_
     "chosen stay_weight": 100.0,
     "chosen stay_rise": 1.0,
     "chosen bend": 0,
+    "chosen rim": False,
 }
 
 

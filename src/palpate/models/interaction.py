@@ -33,6 +33,7 @@ from palpate.objectives.contact import (
     gaussian_touch,
     levelled,
     outline,
+    rim_clearance,
     spread_nearby,
     stay,
     touch,
@@ -51,6 +52,7 @@ BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the
 # Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
 # angles are known the best body is round, and with a round body none would ever be learned.
 FIRST_RATIO, SHAPE_FROM = 3.0, 0.4
+WIDEST_RIM = 0.98  # of the shorter semi-axis: beyond it lies a line, whose reach has a corner
 # L_- gains weight when the object has been found, while the learning rate falls: what the contacts of a few batches say
 # is noise by then, and L_- is not.
 RISES_FROM, RISES_UNTIL = 0.4, 0.8
@@ -64,6 +66,14 @@ MOST_SETTLING = 100_000  # triples: all of them are looked at together
 # Some of the contacts that a scout tells are none. So are some of those held out, and sharp borders would make of each
 # of them more than of all the others.
 DOUBT = 0.05
+
+
+class Form(NamedTuple):
+    """What all sights of a body have in common beside its radius, where it has them."""
+
+    log_ratio: Tensor  # of the semi-axes
+    waves: Tensor | None  # [2, K - 1] of the outline
+    rim: Tensor | None
 
 
 class Told(NamedTuple):
@@ -106,6 +116,7 @@ class Interaction(Model):
         likelihood = objective.external == "likelihood"
         outlined = likelihood and objective.outline > 0
         self.outline = nn.Parameter(torch.zeros(2, objective.outline - 1)) if outlined else None
+        self.rim = nn.Parameter(torch.tensor(0.0)) if objective.rim else None
         self.bend = Bend(n, objective.bend) if objective.bend else None
         self.log_radius.requires_grad_(likelihood and objective.radius is None)
         self.log_ratio.requires_grad_(likelihood and objective.body == "axes")
@@ -221,23 +232,19 @@ class Interaction(Model):
         z_ext, shape = self._body(ext)
         z_ext_next, shape_next = self._body(ext_next)
         if kind == "likelihood":
-            early = progress < SHAPE_FROM
-            ratio = torch.where(early, self.log_ratio.detach(), self.log_ratio)
-            waves = None if self.outline is None else torch.where(early, self.outline.detach(), self.outline)
+            form = self._form(torch.where(progress < SHAPE_FROM, 0.0, 1.0))
             remained = stay(z_ext, z_ext_next)
             if objective.stay_reach > 0 and self.training and len(z_ext) > 1:
                 remained = unshrinkable(z_ext, z_ext_next, spread_nearby(z_ext, z_ext_next, objective.stay_reach))
             if shape is not None and shape_next is not None:
                 # Turning counts by how far it moves the tips: a doubled angle moves twice as far as the angle.
-                tip = self._radius() * torch.exp(ratio / 2) / 2
+                tip = self._radius() * torch.exp(form.log_ratio / 2) / 2
                 remained = remained + stay(shape, shape_next) * tip.square().detach()
             rise = objective.stay_rise ** ((progress - RISES_FROM) / (RISES_UNTIL - RISES_FROM)).clamp(0, 1)
             # Held-out triples count as they come: a few rare contacts would make the choice of the weights a lottery.
             share = share if self.training else torch.full_like(share, 0.5)
             doubt = DOUBT if objective.egocentric or not self.training else 0.0
-            before, after = (
-                self._touch_logit(z, s, path, ratio, waves) for z, s in ((z_ext, shape), (z_ext_next, shape_next))
-            )
+            before, after = (self._touch_logit(z, s, path, form) for z, s in ((z_ext, shape), (z_ext_next, shape_next)))
             return {
                 "contact": balanced_nll(before, after, touched, share.clamp(*SHARE_RANGE), doubt),
                 "stay": weight * rise * torch.where(touched, 0.0, levelled(remained, objective.stay_level)).mean(),
@@ -288,16 +295,27 @@ class Interaction(Model):
         least, most = SOFTNESS if self.bend is None else (SHARPEST, SOFTNESS[1])
         return least + (most - least) * self.softness.sigmoid()
 
-    def _touch_logit(
-        self, z_ext: Tensor, shape: Tensor | None, path: Segment, log_ratio: Tensor, waves: Tensor | None
-    ) -> Tensor:
+    def _form(self, learned: Tensor | float = 1.0) -> Form:
+        """The body's form; where `learned` is 0 nothing is learned of it."""
+
+        def held(p: Tensor) -> Tensor:
+            return p.detach() + learned * (p - p.detach())
+
+        waves, rim = (None if p is None else held(p) for p in (self.outline, self.rim))
+        return Form(held(self.log_ratio), waves, rim)
+
+    def _touch_logit(self, z_ext: Tensor, shape: Tensor | None, path: Segment, form: Form) -> Tensor:
         softness, radius = self._softness(), self._radius()
+        if form.waves is not None:
+            waves = form.waves
+            return -clearance(z_ext, path, lambda u: radius * outline(u, *waves).exp()) / softness
         if shape is None:
-            if waves is not None:
-                return -clearance(z_ext, path, radius, *waves) / softness
             return contact_logit(segment_distance2(z_ext, path), radius, softness)
+        if form.rim is not None:
+            share = WIDEST_RIM * form.rim.sigmoid()
+            return -rim_clearance(z_ext, path, shape, radius, form.log_ratio, share) / softness
         # Where the ellipse is mapped to the unit disc, its border lies at 1 and lengths are divided by its radius.
-        distance2 = segment_mahalanobis2(z_ext, path, ellipse(shape, radius, log_ratio, power=-1.0))
+        distance2 = segment_mahalanobis2(z_ext, path, ellipse(shape, radius, form.log_ratio, power=-1.0))
         return contact_logit(distance2, 1.0, softness / radius)
 
     @torch.no_grad()
@@ -318,7 +336,7 @@ class Interaction(Model):
         if not fitted.ext.isfinite().all():
             return
         self.bend.measure(fitted.ext[:, : self.config.n])
-        scalars = (self.log_radius, self.softness, self.outline, self.log_ratio)
+        scalars = (self.log_radius, self.softness, self.outline, self.log_ratio, self.rim)
         body = [p for p in scalars if p is not None and p.requires_grad]
         keep_the_best(self.bend, body, lambda: self._surprise(fitted), lambda: self._surprise(others))
 
@@ -332,9 +350,7 @@ class Interaction(Model):
     def _surprise(self, told: Told) -> Tensor:
         """-log P(contacts), whatever the share of contacts."""
         path = Segment(told.start, told.move)
-        before, after = (
-            self._touch_logit(*self._body(ext), path, self.log_ratio, self.outline) for ext in (told.ext, told.ext_next)
-        )
+        before, after = (self._touch_logit(*self._body(ext), path, self._form()) for ext in (told.ext, told.ext_next))
         share = told.touched.float().mean().clamp(*SHARE_RANGE)
         return balanced_nll(before, after, told.touched, share, SETTLING_DOUBT)
 
@@ -392,6 +408,8 @@ class Interaction(Model):
                 vitals["bend"] = float(self.bend.coefficients.norm() * self.inputs.unit)
             if self.config.objective.body == "axes":
                 vitals["ratio"] = float(self.log_ratio.detach().exp())
+            if self.rim is not None:  # of the shorter semi-axis
+                vitals["rim"] = float(WIDEST_RIM * self.rim.detach().sigmoid())
         return vitals
 
     def compile_step(self) -> None:
@@ -403,7 +421,8 @@ class Interaction(Model):
         self.fused = torch.compile(self._objective, dynamic=False)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        body = [p for p in (self.log_radius, self.softness, self.outline) if p is not None and p.requires_grad]
+        scalars = (self.log_radius, self.softness, self.outline, self.rim)
+        body = [p for p in scalars if p is not None and p.requires_grad]
         parts = (self.phi_int, self.phi_ext, self.phi_cont, self.scout)
         networks = [p for part in parts if part is not None for p in part.parameters()]
         groups: list[dict[str, Any]] = [
@@ -473,4 +492,4 @@ class Interaction(Model):
             z_ext, shape = self._body(ext.float())
             path = Segment(repeated(z_int), moves.flatten(0, 1) / self.inputs.unit)
             shapes = None if shape is None else repeated(shape)
-            return self._touch_logit(repeated(z_ext), shapes, path, self.log_ratio, self.outline).view(-1, count)
+            return self._touch_logit(repeated(z_ext), shapes, path, self._form()).view(-1, count)

@@ -4,12 +4,13 @@ Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k, n]
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2, segment_offset
+from palpate.geometry import Segment, along_axis, gaussian_kl, gaussian_nll, segment_distance2, segment_offset
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
 DIRECTIONS = 128  # in which a path that ends beside a body is looked at: at most a thousandth of its radius is lost
@@ -75,7 +76,7 @@ def contact_logit(distance2: Tensor, radius: Tensor | float, softness: Tensor | 
 
 
 def outline(offset: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """log of a body's radius over its mean radius, in the directions of `offset` [..., 2]: `[...]`.
+    """log of a body's reach over its mean radius, in the directions of `offset` [..., 2]: `[...]`.
 
     A path that passes by and just misses a convex body is a tangent of it, so what counts is how far the body reaches
     toward the nearest point of the path, its support function h: log h = log r + sum over k >= 2 of c_k cos(k angle) +
@@ -90,26 +91,57 @@ def outline(offset: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     return total
 
 
-def clearance(centre: Tensor, path: Segment, radius: Tensor | float, cosines: Tensor, sines: Tensor) -> Tensor:
-    """How far a path passes from a body with an `outline`, `[b]`; negative: how deep it reaches into it.
+def clearance(centre: Tensor, path: Segment, reach: Callable[[Tensor], Tensor]) -> Tensor:
+    """How far a path passes from a convex body, `[b]`; negative: how deep it reaches into it.
 
-    A path misses a convex body where in some direction all of it lies beyond the body's reach: the largest such gap
-    over all directions. One that passes by has it at its nearest point, which is taken exactly. One that ends beside
-    the body may have it elsewhere, toward the flat of a side, and is looked at in a fixed set of directions.
+    `reach` says how far the body reaches from its centre in directions [..., k, 2] of length 1: `[b, k]` or `[k]`.
+    A path misses the body where in some direction all of it lies beyond that reach: the largest such gap over all
+    directions. One that passes by has it toward its nearest point or across itself, and these are taken exactly. One
+    that ends beside the body may have it elsewhere, toward the flat of a side: a fixed set of directions is tried.
     """
     offset = segment_offset(centre, path)
-    passing = torch.sqrt(offset.square().sum(-1) + DISTANCE_EPS) - radius * outline(offset, cosines, sines).exp()
+    distance = torch.sqrt(offset.square().sum(-1) + DISTANCE_EPS)
+    passing = distance - reach((offset / distance[..., None])[..., None, :]).squeeze(-1)
     angle = torch.arange(DIRECTIONS, device=centre.device, dtype=centre.dtype) * (2 * math.pi / DIRECTIONS)
     directions = torch.stack((torch.cos(angle), torch.sin(angle)), -1)  # [k, 2]
     start = path.start - centre
 
     def gaps(toward: Tensor) -> Tensor:
         first, last = ((end[..., None, :] * toward).sum(-1) for end in (start, start + path.move))
-        return torch.minimum(first, last) - radius * outline(toward, cosines, sines).exp()  # [b, k]
+        return torch.minimum(first, last) - reach(toward)  # [b, k]
 
     # Chosen, then measured: the gradient of a maximum over many, compiled, may divide 0 by 0.
-    widest = directions[gaps(directions).argmax(-1), None]  # [b, 1, 2]
-    return torch.maximum(passing, gaps(widest).squeeze(-1))
+    widest = directions[gaps(directions).argmax(-1)]  # [b, 2]
+    x, y = (path.move / torch.sqrt(path.move.square().sum(-1, keepdim=True) + DISTANCE_EPS**2)).unbind(-1)
+    across = torch.stack((-y, x), -1)
+    across = torch.where((across * start).sum(-1, keepdim=True) < 0, -across, across)
+    first, second = gaps(torch.stack((widest, across), -2)).unbind(-1)
+    return torch.maximum(passing, torch.maximum(first, second))
+
+
+def rimmed(direction: Tensor, along: Tensor, across: Tensor, share: Tensor) -> Tensor:
+    """How far an ellipse with a rim of equal width all around reaches in `direction` [..., 2] from its centre: `[...]`.
+
+    What an agent that is a disc touches is the object grown by that disc, and an ellipse that has grown is none: a rod
+    becomes a stadium. `along` and `across` [...] are the semi-axes of the whole, along x and y. The rim is a `share` of
+    the shorter one; with a and b, what it leaves of them, h = rim + sqrt(a^2 cos^2 + b^2 sin^2).
+    """
+    rim = share * torch.minimum(along, across)
+    x, y = direction.unbind(-1)
+    return rim + torch.sqrt(((along - rim) * x).square() + ((across - rim) * y).square() + 1e-12)
+
+
+def rim_clearance(
+    centre: Tensor, path: Segment, axis: Tensor, radius: Tensor | float, log_ratio: Tensor, share: Tensor
+) -> Tensor:
+    """`clearance` of a path from an ellipse with a rim, `[b]`; its `axis` [b, 2] is that of `geometry.ellipse`.
+
+    It is measured in the body's own frame: so the direction across a flat side is among those that are looked at.
+    """
+    stretch = torch.exp(log_ratio * torch.sqrt(axis.square().sum(-1) + 1e-24) / 2)[..., None]  # [b, 1]
+    seen = Segment(along_axis(path.start - centre, axis), along_axis(path.move, axis))
+    along, across = radius * stretch, radius / stretch
+    return clearance(torch.zeros_like(centre), seen, lambda direction: rimmed(direction, along, across, share))
 
 
 def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
