@@ -18,7 +18,7 @@ from palpate.data.collect import collect
 from palpate.envs.registration import world
 from palpate.geometry import Segment
 from palpate.models.store import build
-from palpate.objectives.contact import clearance, contact_nll, outline, rim_clearance
+from palpate.objectives.contact import clearance, contact_nll, outline, rimmed
 from palpate.representation import Representation
 
 # Forty steps learn nothing, and `fit` says so.
@@ -125,7 +125,8 @@ def test_the_compiled_gradient_of_a_body() -> None:
         return contact_nll(-gap / 0.01, start[:, 0] > 0).mean()
 
     def with_a_rim(centre: Tensor, start: Tensor, move: Tensor, radius: Tensor, axis: Tensor, ratio: Tensor) -> Tensor:
-        gap = rim_clearance(centre, Segment(start, move), axis, radius.exp(), ratio, ratio - 0.2)
+        share = ratio - 0.2
+        gap = clearance(centre, Segment(start, move), lambda u: rimmed(u, axis[:, None], radius.exp(), ratio, share))
         return contact_nll(-gap / 0.01, start[:, 0] > 0).mean()
 
     generator = torch.Generator("cuda").manual_seed(0)

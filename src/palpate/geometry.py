@@ -61,18 +61,6 @@ def axis_angle(axis: Tensor) -> Tensor:
     return torch.where(angle < torch.pi, angle, 0.0)  # rounding may give pi itself
 
 
-def along_axis(vector: Tensor, axis: Tensor) -> Tensor:
-    """A `vector` [..., 2] along the long axis of a body and across it; `axis` [..., 2] is its doubled angle.
-
-    Where there is none, a body is round: any frame will do, and x is taken.
-    """
-    known = axis.square().sum(-1, keepdim=True) > 1e-12
-    angle = axis_angle(torch.where(known, axis, torch.eye(2, dtype=axis.dtype, device=axis.device)[0]))
-    cos, sin = torch.cos(angle), torch.sin(angle)
-    x, y = vector.unbind(-1)
-    return torch.stack((cos * x + sin * y, cos * y - sin * x), -1)
-
-
 def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float, power: float = 2.0) -> Tensor:
     """Power of the matrix that maps the unit disc to an ellipse, `[..., 2, 2]`: 2 is its covariance, -1 maps it back.
 

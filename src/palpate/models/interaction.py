@@ -33,7 +33,7 @@ from palpate.objectives.contact import (
     gaussian_touch,
     levelled,
     outline,
-    rim_clearance,
+    rimmed,
     spread_nearby,
     stay,
     touch,
@@ -312,8 +312,8 @@ class Interaction(Model):
         if shape is None:
             return contact_logit(segment_distance2(z_ext, path), radius, softness)
         if form.rim is not None:
-            share = WIDEST_RIM * form.rim.sigmoid()
-            return -rim_clearance(z_ext, path, shape, radius, form.log_ratio, share) / softness
+            share, axis = WIDEST_RIM * form.rim.sigmoid(), shape[:, None]
+            return -clearance(z_ext, path, lambda u: rimmed(u, axis, radius, form.log_ratio, share)) / softness
         # Where the ellipse is mapped to the unit disc, its border lies at 1 and lengths are divided by its radius.
         distance2 = segment_mahalanobis2(z_ext, path, ellipse(shape, radius, form.log_ratio, power=-1.0))
         return contact_logit(distance2, 1.0, softness / radius)

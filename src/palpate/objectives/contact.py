@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from palpate.geometry import Segment, along_axis, gaussian_kl, gaussian_nll, segment_distance2, segment_offset
+from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2, segment_offset
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
-DIRECTIONS = 128  # in which a path that ends beside a body is looked at: at most a thousandth of its radius is lost
+# In which a path that ends beside a body is looked at. At most a thousandth of its radius is lost; beside the straight
+# side of a rod, or where a path runs along a body's end, a fortieth of their length.
+DIRECTIONS = 128
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # of the neighbourhood by whose spread L_- is measured, squared; a share of it
 
 
@@ -96,8 +98,8 @@ def clearance(centre: Tensor, path: Segment, reach: Callable[[Tensor], Tensor]) 
 
     `reach` says how far the body reaches from its centre in directions [..., k, 2] of length 1: `[b, k]` or `[k]`.
     A path misses the body where in some direction all of it lies beyond that reach: the largest such gap over all
-    directions. One that passes by has it toward its nearest point or across itself, and these are taken exactly. One
-    that ends beside the body may have it elsewhere, toward the flat of a side: a fixed set of directions is tried.
+    directions. One that passes by has it at its nearest point, which is taken exactly. One that ends beside the body
+    may have it elsewhere, toward the flat of a side, and is looked at in a fixed set of directions.
     """
     offset = segment_offset(centre, path)
     distance = torch.sqrt(offset.square().sum(-1) + DISTANCE_EPS)
@@ -111,37 +113,27 @@ def clearance(centre: Tensor, path: Segment, reach: Callable[[Tensor], Tensor]) 
         return torch.minimum(first, last) - reach(toward)  # [b, k]
 
     # Chosen, then measured: the gradient of a maximum over many, compiled, may divide 0 by 0.
-    widest = directions[gaps(directions).argmax(-1)]  # [b, 2]
-    x, y = (path.move / torch.sqrt(path.move.square().sum(-1, keepdim=True) + DISTANCE_EPS**2)).unbind(-1)
-    across = torch.stack((-y, x), -1)
-    across = torch.where((across * start).sum(-1, keepdim=True) < 0, -across, across)
-    first, second = gaps(torch.stack((widest, across), -2)).unbind(-1)
-    return torch.maximum(passing, torch.maximum(first, second))
+    widest = directions[gaps(directions).argmax(-1), None]  # [b, 1, 2]
+    return torch.maximum(passing, gaps(widest).squeeze(-1))
 
 
-def rimmed(direction: Tensor, along: Tensor, across: Tensor, share: Tensor) -> Tensor:
-    """How far an ellipse with a rim of equal width all around reaches in `direction` [..., 2] from its centre: `[...]`.
+def rimmed(direction: Tensor, axis: Tensor, radius: Tensor | float, log_ratio: Tensor, share: Tensor) -> Tensor:
+    """How far an ellipse with a rim of equal width all around reaches in `direction` [..., 2], of length 1: `[...]`.
 
     What an agent that is a disc touches is the object grown by that disc, and an ellipse that has grown is none: a rod
-    becomes a stadium. `along` and `across` [...] are the semi-axes of the whole, along x and y. The rim is a `share` of
-    the shorter one; with a and b, what it leaves of them, h = rim + sqrt(a^2 cos^2 + b^2 sin^2).
+    becomes a stadium. `axis` [..., 2], `radius` and `log_ratio` are those of `geometry.ellipse` and give the semi-axes
+    of the whole. The rim is a `share` of the shorter one; with a and b, what it leaves of them, h = rim +
+    sqrt(a^2 cos^2 + b^2 sin^2) of the angle to the long axis. No angle is computed, so that a disc (axis 0) is an
+    ordinary point.
     """
-    rim = share * torch.minimum(along, across)
+    length = torch.sqrt(axis.square().sum(-1) + 1e-24)
+    stretch = torch.exp(log_ratio * length / 2)
+    rim = share * radius * torch.minimum(stretch, 1 / stretch)
+    a2, b2 = (radius * stretch - rim).square(), (radius / stretch - rim).square()
     x, y = direction.unbind(-1)
-    return rim + torch.sqrt(((along - rim) * x).square() + ((across - rim) * y).square() + 1e-12)
-
-
-def rim_clearance(
-    centre: Tensor, path: Segment, axis: Tensor, radius: Tensor | float, log_ratio: Tensor, share: Tensor
-) -> Tensor:
-    """`clearance` of a path from an ellipse with a rim, `[b]`; its `axis` [b, 2] is that of `geometry.ellipse`.
-
-    It is measured in the body's own frame: so the direction across a flat side is among those that are looked at.
-    """
-    stretch = torch.exp(log_ratio * torch.sqrt(axis.square().sum(-1) + 1e-24) / 2)[..., None]  # [b, 1]
-    seen = Segment(along_axis(path.start - centre, axis), along_axis(path.move, axis))
-    along, across = radius * stretch, radius / stretch
-    return clearance(torch.zeros_like(centre), seen, lambda direction: rimmed(direction, along, across, share))
+    doubled = torch.stack((x.square() - y.square(), 2 * x * y), -1)
+    along = (doubled * axis).sum(-1) / length  # cosine of the doubled angle to the long axis
+    return rim + torch.sqrt((a2 + b2 + (a2 - b2) * along) / 2 + 1e-12)
 
 
 def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
