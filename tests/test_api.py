@@ -205,9 +205,16 @@ class TestData:
     @pytest.mark.parametrize(
         ("method", "switch"), [("vae", "egocentric"), ("transporter", "stay_weight"), ("supervised", "bend")]
     )
-    def test_switches_that_a_method_does_not_look_at(self, method: Any, switch: str) -> None:
-        with pytest.raises(ValueError, match=f"switches has '{switch}', which the method '{method}' does not look at"):
-            palpate.fit(world("palpate/Sprites-v0", size=32), method=method, switches={switch: 1}, **SHORT)
+    def test_settings_that_a_method_does_not_look_at(self, method: Any, switch: str) -> None:
+        sprites = world("palpate/Sprites-v0", size=32)
+        with pytest.raises(ValueError, match=f"{switch} is given, which the method '{method}' does not look at"):
+            palpate.fit(sprites, method=method, switches={switch: 1}, **SHORT)
+        with pytest.raises(ValueError, match="radius is given"):
+            palpate.fit(sprites, method=method, radius=0.3, **SHORT)
+        with pytest.raises(ValueError, match="objective is given"):
+            palpate.fit(sprites, method=method, objective="paper", **SHORT)
+        with pytest.raises(ValueError, match="switches has 'stay_wait'; .* did you mean 'stay_weight'?"):
+            palpate.fit(sprites, method=method, switches={"stay_wait": 1}, **SHORT)
 
     def test_the_limit_looks_at_body_and_cameras(self) -> None:
         sprites = world("palpate/SpritesAnisotropic-v0", size=32)

@@ -190,6 +190,14 @@ class TestMistakes:
             run("collect", "palpate/Sprites-v0", "--num", 2, "--out", tmp_path / "no" / "x.h5"), "there is no folder"
         )
 
+    def test_a_flag_given_twice(self, run: Run, tmp_path: Path) -> None:
+        """The second alone would be taken."""
+        out = ("--out", tmp_path / "x")
+        twice = ("--switch", "outline=3", "--switch", "stay_level=1")
+        refused(run("train", "--env", "palpate/Sprites-v0", *twice, *out), "--switch is given twice; give it once")
+        refused(run("train", "--env", "palpate/Sprites-v0", "--steps=3", "--steps", 4, *out), "--steps is given twice")
+        assert not (tmp_path / "x").exists()
+
     def test_missing_model(self, run: Run, log: Path, tmp_path: Path) -> None:
         refused(run("evaluate", tmp_path / "no", "--data", log), f"there is no folder {tmp_path / 'no'}")
 

@@ -48,6 +48,14 @@ class TestObjective:
             ObjectiveConfig(**{field: value})  # type: ignore[arg-type]
         assert str(error.value) == message(field, value, allowed)
 
+    @pytest.mark.parametrize("beside", [{}, {"external": "point"}, {"external": "gaussian"}])
+    def test_a_rim_is_one_of_a_body_with_axes(self, beside: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="rim is True; allowed is False unless the objective is 'contact' and"):
+            ObjectiveConfig(rim=True, **beside)
+        for width in (0.05, "false", 1):
+            with pytest.raises(ValueError, match=f"rim is {width!r}; allowed is True or False; how wide it is is lea"):
+                ObjectiveConfig(body="axes", rim=width, **beside)  # type: ignore[arg-type]
+
     @pytest.mark.parametrize("beside", [{"egocentric": True, "split_floor": 0.02}, {"split_window": 0}])
     def test_a_last_fit_needs_sure_contacts_and_a_still_camera(self, beside: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="bend is 3; allowed is 0 for egocentric observations, and for a split of"):

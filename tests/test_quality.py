@@ -7,9 +7,12 @@ import pytest
 import torch
 
 import palpate
+from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.data.transitions import Batch
 from palpate.experiments.balls import balls
 from palpate.geometry import Segment
-from palpate.quality import Quality, _along_axes, _closure, _rms, border, judge
+from palpate.models.interaction import Interaction
+from palpate.quality import Quality, _along_axes, _closure, _rms, border, judge, read
 from palpate.quality import Reading as Read
 
 GOOD: dict[str, Any] = {
@@ -84,6 +87,17 @@ class TestClosure:
         episode = torch.tensor([0] * 14 + [1] * 2 + [2] * 14)
         assert _closure(reading(agent, action), episode) == pytest.approx(0, abs=1e-12)
         assert _closure(reading(agent, action), torch.arange(30)) is None
+
+
+def test_a_body_with_a_rim_is_judged_by_its_own_border() -> None:
+    torch.manual_seed(0)
+    objective = ObjectiveConfig(body="axes", rim=True)
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective)).eval()
+    batch = Batch(torch.randn(300, 6), torch.randn(300, 2), torch.randn(300, 6))
+    with torch.no_grad():
+        known = model.distance(batch.o, batch.o_next)
+        model.split.update(known, known)
+        assert torch.equal(read(model, batch).distance, model.passing(batch.o, batch.a).double())
 
 
 class TestAlongAxes:

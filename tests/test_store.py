@@ -122,11 +122,11 @@ def test_a_choice_of_training_that_is_no_more(folder: Path) -> None:
 def test_a_choice_of_training_that_was_not_yet(folder: Path) -> None:
     """A model says how it was trained, not how it would be now."""
     described = json.loads((folder / "config.json").read_text())["model"]
-    for name in ("stay_reach", "stay_rise", "bend"):
+    for name in ("stay_reach", "stay_rise", "bend", "rim"):
         del described["objective"][name]
     edit(folder, model=described)
     objective = load_model(folder)[0].config.objective
-    assert (objective.stay_reach, objective.stay_rise, objective.bend) == (0, 1, 0)
+    assert (objective.stay_reach, objective.stay_rise, objective.bend, objective.rim) == (0, 1, 0, False)
 
 
 def test_newer_format(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """fit and evaluate: data, model and loop put together."""
 
+import difflib
 import json
 import os
 import shutil
@@ -116,8 +117,8 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
     What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, outline, steps, batch_size, optimizer, learning_rate, jitter, sway, probing, contrast_floor,
-    stay_weight, stay_rise, bend.
+    large pictures), body, outline, rim, steps, batch_size, optimizer, learning_rate, jitter, sway, probing,
+    contrast_floor, stay_weight, stay_rise, bend.
     `switches` changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...);
     `baseline` is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
@@ -135,9 +136,18 @@ def fit(
     if test is not None and isinstance(triples, Transitions):
         _warn_of_seen(test.transitions, triples)
     switches = switches or {}
-    for name in switches if method != "interaction" else ():
-        if method != "supervised" or name not in LIMIT_SWITCHES:
-            raise ValueError(f"switches has {name!r}, which the method {method!r} does not look at; leave it out")
+    for name in switches:
+        if name not in ObjectiveConfig.__dataclass_fields__:
+            near = difflib.get_close_matches(name, ObjectiveConfig.__dataclass_fields__, 1, 0.3)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"switches has {name!r}; allowed are the fields of ObjectiveConfig{hint}")
+    if method != "interaction":
+        read = LIMIT_SWITCHES if method == "supervised" else ()
+        unread = [name for name in switches if name not in read]
+        unread += ["radius"] if radius is not None else []
+        unread += ["objective"] if objective != "contact" else []
+        if unread:
+            raise ValueError(f"{unread[0]} is given, which the method {method!r} does not look at; leave it out")
     given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink}
     given |= {"body": body, "radius": radius}
     given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}

@@ -37,7 +37,7 @@ def choose(
     method: str,
     objective: str = "contact",
 ) -> list[Choice]:
-    """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline,
+    """Encoder, shrink, batch_size, steps, optimizer, jitter, sway, probing, body; for our objective outline, rim,
     contrast_floor, stay_rise and bend; for small CNNs and fresh triples stay_weight and, supervised too, learning_rate.
 
     `given` holds what the user set, which is taken as it is. `shape` is that of an observation; `triples` is None for a
@@ -112,6 +112,8 @@ def choose(
     if ours:
         if picture and n == 2 and chosen["body"].value == "round" and placed and "radius" not in given:
             add("outline", OUTLINE, "what the agent touches may reach further to one side than to another")
+        elif chosen["body"].value == "axes":
+            add("outline", 0, "two axes say how far it reaches")
         else:
             add("outline", 0, "a body of one radius")
         if chosen["body"].value == "axes":

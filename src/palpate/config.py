@@ -82,7 +82,13 @@ class ObjectiveConfig:
         _demand(self.body in ("round", "axes"), "body", self.body, "'round' or 'axes'")
         _demand(self.split_on in ("log", "d"), "split_on", self.split_on, "'log' or 'd'")
         _demand(self.outline == 0 or 2 <= self.outline <= 16, "outline", self.outline, "0, or 2 to 16")
-        _demand(not self.rim or self.body == "axes", "rim", self.rim, "False unless the body is 'axes'")
+        _demand(type(self.rim) is bool, "rim", self.rim, "True or False; how wide it is is learned")
+        _demand(
+            not self.rim or (self.external == "likelihood" and self.body == "axes"),
+            "rim",
+            self.rim,
+            "False unless the objective is 'contact' and the body is 'axes'",
+        )
         _demand(self.stay_weight >= 0, "stay_weight", self.stay_weight, "0 or more")
         _demand(self.stay_rise > 0, "stay_rise", self.stay_rise, "more than 0")
         _demand(self.stay_level > 0, "stay_level", self.stay_level, "more than 0")

@@ -49,7 +49,9 @@ def read(model: Interaction, batch: Batch) -> Reading:
         o, a, o_next = o.to(device), a.to(device), o_next.to(device)
         before, after, scene = model.encode(o), model.encode(o_next), model.distance(o, o_next)
         path = Segment(before.agent, a)
-        if before.orientation is not None and before.covariance is not None:
+        if model.config.objective.rim:
+            distance = model.passing(o, a)
+        elif before.orientation is not None and before.covariance is not None:
             distance = _along_axes(before.object, path, before.covariance)
         else:
             offset = segment_offset(before.object, path)

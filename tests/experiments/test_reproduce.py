@@ -159,6 +159,16 @@ class TestRuns:
         else:
             assert reproduce(planned, place, show=False).finished == []
 
+    def test_long_bodies_once_had_no_rim(self, place: Place) -> None:
+        (case,) = planned = cases(["sprites"], PRESETS["small"], 1, worlds=["anisotropic"], methods=["ours"])
+        place.result(case).parent.mkdir(parents=True)
+        for part in ("objective", "chosen"):
+            settings = case.settings()
+            assert settings[part].pop("rim") is True
+            place.result(case).write_text(json.dumps(row("anisotropic", "ours", 0, 0.1, settings=settings)))
+            with pytest.raises(ValueError, match=f"was made with {part} rim False, not True"):
+                reproduce(planned, place, show=False)
+
     def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(self, place: Place) -> None:
         planned = vanilla("supervised")
         reproduce(planned, place, show=False)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
-from palpate.geometry import Segment
+from palpate.geometry import Segment, segment_distance2
 from palpate.models.interaction import Interaction
 
 
@@ -318,6 +318,36 @@ def test_how_far_the_body_bulges_does_not_depend_on_the_unit() -> None:
     with torch.no_grad():
         model.outline[0, 0] = 0.1
         assert model.bulge(100 * offset).log().tolist() == pytest.approx([0.1, -0.1, 0.0], abs=1e-4)
+
+
+@pytest.mark.parametrize("switches", [{"outline": 4}, {"body": "axes"}, {"body": "axes", "rim": True}])
+def test_a_form_is_learned_when_the_object_is_found(switches: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    objective = ObjectiveConfig(**switches)
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective))
+    form = [p for p in (model.log_ratio, model.outline, model.rim) if p is not None and p.requires_grad]
+    assert len(form) == len(switches)
+    batch = Batch(torch.randn(64, 6), torch.randn(64, 2), torch.randn(64, 6))
+    for progress, learned in ((0.1, False), (0.6, True)):
+        contact = model.loss(batch, torch.Generator(), torch.tensor(progress)).terms["contact"]
+        assert all(bool(g.any()) is learned for g in torch.autograd.grad(contact, form))
+
+
+@pytest.mark.parametrize("switches", [{}, {"outline": 4}, {"body": "axes", "rim": True}])
+def test_how_far_a_move_passes(switches: dict[str, Any]) -> None:
+    """In the action's unit, a radius away where it is as likely to touch as not."""
+    torch.manual_seed(0)
+    objective = ObjectiveConfig(**switches)
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective)).eval()
+    model.inputs.unit.fill_(3.0)
+    with torch.no_grad():
+        o, a = torch.randn(500, 6), 5 * torch.randn(500, 2)
+        passing, likely = model.passing(o, a), model.would_touch(o, a)
+        assert torch.equal(passing < model.vitals()["radius"], likely > 0.5)
+        if not switches:
+            encoding = model.encode(o)
+            distance = segment_distance2(encoding.object, Segment(encoding.agent, a)).sqrt()
+            assert torch.allclose(passing, distance, atol=1e-2)
 
 
 def test_the_most_doubtful_move_is_the_one_that_just_touches() -> None:

@@ -103,6 +103,39 @@ def test_where_no_angle_is_known_it_is_a_disc(share: float) -> None:
     assert none.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("length", [0.0, 1e-8, 1e-6, 1e-3])
+def test_an_angle_begins_to_be_learned_where_none_is_known(length: float) -> None:
+    """As of the ellipse, in the precision of training."""
+    directions, given_axis = around(7).float(), axes(tensor(0.2), length).float()
+    grown = []
+    for share in (None, torch.tensor(0.0)):
+        axis = given_axis.clone().requires_grad_()
+        if share is None:
+            reached = (directions @ ellipse(axis, RADIUS, LOG_RATIO) * directions).sum(-1).sqrt()
+        else:
+            reached = rimmed(directions, axis, RADIUS, torch.tensor(LOG_RATIO), share)
+        reached[1].backward()
+        assert axis.grad is not None
+        grown.append(axis.grad)
+    assert torch.allclose(*grown, rtol=1e-3)
+    assert grown[0].norm() > 0.1
+
+
+@pytest.mark.parametrize("ratio", [1.0, 10.0, 1000.0])
+def test_however_long_it_is_numbers_and_gradients_are_finite(ratio: float) -> None:
+    angle = torch.rand(20_000, generator=torch.Generator().manual_seed(0)) * math.pi
+    across = torch.stack((-angle.sin(), angle.cos()), -1)
+    axis = axes(angle).requires_grad_()
+    log_ratio = torch.tensor(math.log(ratio), requires_grad=True)
+    reached = rimmed(across, axis, RADIUS, log_ratio, torch.tensor(0.98))
+    assert torch.allclose(reached, torch.full_like(reached, RADIUS / ratio**0.5), atol=2e-4 * ratio**0.5)
+    reached.sum().backward()
+    assert axis.grad is not None
+    assert log_ratio.grad is not None
+    assert axis.grad.isfinite().all()
+    assert log_ratio.grad.isfinite()
+
+
 @given(st.floats(-3, 3))
 def test_turned_with_its_path(turn: float) -> None:
     path, angle = some(20, 3)

@@ -71,7 +71,12 @@ def _demand_verb(word: str) -> None:
 
 
 def _demand_flags(arguments: list[str]) -> None:
-    """`collect` takes its world as a word, so people try the same with `train`."""
+    """`collect` takes its world as a word, so people try the same with `train`; of a flag given twice the parser would
+    take the second alone."""
+    flags = [word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--"]
+    for flag in flags:
+        if flags.count(flag) > 1:
+            raise ValueError(f"{flag} is given twice; give it once, with all its values behind it")
     if arguments[0] == "train" and len(arguments) > 1 and not arguments[1].startswith("-"):
         raise ValueError(f"train takes a world as --env {arguments[1]}, a file as --data {arguments[1]}")
 

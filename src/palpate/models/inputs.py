@@ -19,7 +19,8 @@ class Encoding(NamedTuple):
 
     agent: Tensor  # [b, n]
     object: Tensor  # [b, n]; for a model that does not place the object, the latent [b, k] that stands for it
-    # [b, n, n] ellipsoid of object plus agent: semi-axes are roots of the eigenvalues; an outline has its mean radius
+    # [b, n, n] ellipsoid of object plus agent: semi-axes are roots of the eigenvalues; an outline has its mean radius,
+    # a rim is part of it
     covariance: Tensor | None
     orientation: Tensor | None  # [b] angle of the long axis, modulo pi; in the plane, for bodies with axes
 

@@ -474,6 +474,11 @@ class Interaction(Model):
             raise ValueError("this model was trained without a body; would_touch needs the 'contact' objective")
         return self._foretold(o, a[:, None])[:, 0].sigmoid()
 
+    def passing(self, o: Tensor, a: Tensor) -> Tensor:
+        """How far moving by `a` passes from the object's border, and its radius on top, `[b]`: as of a disc."""
+        depth = self._foretold(o, a[:, None])[:, 0] * self._softness()
+        return (self._radius() - depth) * self.inputs.unit
+
     def doubts(self, o: Tensor, moves: Tensor) -> Tensor:
         likelihood = self.config.objective.external == "likelihood"
         return -self._foretold(o, moves).abs() if likelihood else super().doubts(o, moves)

@@ -127,13 +127,15 @@ def rimmed(direction: Tensor, axis: Tensor, radius: Tensor | float, log_ratio: T
     ordinary point.
     """
     length = torch.sqrt(axis.square().sum(-1) + 1e-24)
-    stretch = torch.exp(log_ratio * length / 2)
-    rim = share * radius * torch.minimum(stretch, 1 / stretch)
-    a2, b2 = (radius * stretch - rim).square(), (radius / stretch - rim).square()
+    k = log_ratio * length / 2
+    rim = share * radius * torch.exp(-k.abs())
+    a, b = radius * torch.exp(k) - rim, radius * torch.exp(-k) - rim
     x, y = direction.unbind(-1)
     doubled = torch.stack((x.square() - y.square(), 2 * x * y), -1)
-    along = (doubled * axis).sum(-1) / length  # cosine of the doubled angle to the long axis
-    return rim + torch.sqrt((a2 + b2 + (a2 - b2) * along) / 2 + 1e-12)
+    # (a^2 - b^2) times the cosine of the doubled angle to the long axis; a - b = 2 radius sinh k.
+    odd = (a + b) * (2 * radius * torch.sinh(k) / length) * (doubled * axis).sum(-1)
+    inner2 = (a.square() + b.square() + odd) / 2
+    return rim + torch.sqrt(inner2.clamp(min=0) + 1e-12)  # across a rod rounding may take all of it
 
 
 def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
