@@ -32,6 +32,7 @@ Verb = (
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
+OF_SEVERAL = ("--switch", "--watch", "--truth", "--option", "--worlds", "--methods")  # flags with several values
 DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, from what it saw and how it moved."
 
 
@@ -71,11 +72,10 @@ def _demand_verb(word: str) -> None:
 
 
 def _demand_flags(arguments: list[str]) -> None:
-    """`collect` takes its world as a word, so people try the same with `train`; of a flag given twice the parser would
-    take the second alone."""
-    flags = [word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--"]
-    for flag in flags:
-        if flags.count(flag) > 1:
+    """`collect` takes its world as a word, so people try the same with `train`. A flag that is given twice has its
+    second value, as is usual; of one that takes several, the first would be lost."""
+    for flag in OF_SEVERAL:
+        if arguments.count(flag) > 1:
             raise ValueError(f"{flag} is given twice; give it once, with all its values behind it")
     if arguments[0] == "train" and len(arguments) > 1 and not arguments[1].startswith("-"):
         raise ValueError(f"train takes a world as --env {arguments[1]}, a file as --data {arguments[1]}")
