@@ -159,7 +159,8 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
     some = torch.arange(0, len(o), -(-len(o) // 8))  # eight from all of them
     drawn = type(found)(*(None if x is None else x[some] for x in found))  # type: ignore[arg-type]
     true = palpate.Truth(**{name: x[some] for name, x in truth.known().items()})
-    overlay(o[some], drawn, true, extent=(0, SIDE, SIDE, 0)).savefig(picture, dpi=110)  # PushT's y points down
+    line = model.border(o[some])
+    overlay(o[some], drawn, true, extent=(0, SIDE, SIDE, 0), border=line).savefig(picture, dpi=110)  # y points down
     return scores | all_scores
 
 

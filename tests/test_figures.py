@@ -73,6 +73,14 @@ def test_overlay_draws_the_ellipse_with_its_semi_axes_and_angle() -> None:
     assert "true" not in [line.get_label() for line in axes.lines]
 
 
+def test_overlay_draws_a_border_in_place_of_the_ellipse() -> None:
+    o, learned, _ = scenes(2)
+    corners = torch.tensor([[[0.1, 0.0], [0.0, 0.1], [-0.1, 0.0], [0.0, -0.1]]]).expand(2, -1, -1)
+    for i, axes in enumerate(overlay(o, learned, border=corners).axes):
+        drawn = line(axes, "learned body").get_xydata() - learned.object[i].numpy()
+        assert drawn == pytest.approx(corners[i][[0, 1, 2, 3, 0]].numpy())
+
+
 def test_overlay_stands_upright_in_its_extent() -> None:
     """The estimate lies on the agent's own pixels: y is up, x is right."""
     world = Sprites(SpritesConfig(size=50))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 from palpate.api import fit
@@ -25,8 +26,11 @@ def drawn(folder: Path, labelled: Labelled) -> set[str]:
 def test_our_worlds_have_an_overlay(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, ...]] = []
 
-    def note(observations: object, encoding: object, truth: object, extent: tuple[float, ...]) -> Figure:
+    def note(
+        observations: object, encoding: object, truth: object, extent: tuple[float, ...], border: torch.Tensor
+    ) -> Figure:
         seen.append(extent)
+        assert border.shape[::2] == (8, 2)
         return Figure()
 
     monkeypatch.setattr(pictures, "overlay", note)

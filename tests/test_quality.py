@@ -89,9 +89,10 @@ class TestClosure:
         assert _closure(reading(agent, action), torch.arange(30)) is None
 
 
-def test_a_body_with_a_rim_is_judged_by_its_own_border() -> None:
+@pytest.mark.parametrize("switches", [{}, {"outline": 4}, {"body": "axes"}, {"body": "axes", "rim": True}])
+def test_a_body_is_judged_by_its_own_border(switches: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    objective = ObjectiveConfig(body="axes", rim=True)
+    objective = ObjectiveConfig(**switches)
     model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective)).eval()
     batch = Batch(torch.randn(300, 6), torch.randn(300, 2), torch.randn(300, 6))
     with torch.no_grad():

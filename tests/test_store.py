@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import palpate
-from palpate.checkpoint import write_state
+from palpate.checkpoint import read_state, write_state
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.models.store import FORMAT_VERSION, build, load_model, save_model
 
@@ -129,6 +129,17 @@ def test_a_choice_of_training_that_was_not_yet(folder: Path) -> None:
     assert (objective.stay_reach, objective.stay_rise, objective.bend, objective.rim) == (0, 1, 0, False)
 
 
+def test_a_body_that_was_no_part_of_its_own(folder: Path) -> None:
+    """As models and runs of 0.1.0 hold it."""
+    groups, _ = read_state(folder / "model.safetensors")
+    groups["model"]["body.log_radius"].fill_(0.7)
+    before = {name.removeprefix("body."): value for name, value in groups["model"].items()}
+    assert before.keys() > {"log_radius", "log_ratio", "softness"}
+    write_state(folder / "model.safetensors", {"model": before}, {})
+    edit(folder, format_version=1)
+    assert float(load_model(folder)[0].body.log_radius.detach()) == pytest.approx(0.7)  # type: ignore[union-attr]
+
+
 def test_newer_format(folder: Path) -> None:
     edit(folder, format_version=FORMAT_VERSION + 1)
     says = refused(folder, "cannot be read as a palpate model")
@@ -198,10 +209,10 @@ def test_a_pickle_in_disguise_is_refused_unopened(folder: Path, writer: str, tmp
 
 def test_saving_again_replaces(folder: Path) -> None:
     model, facts = load_model(folder)
-    model.log_radius.data.fill_(0.7)  # type: ignore[union-attr]
+    model.body.log_radius.data.fill_(0.7)  # type: ignore[union-attr]
     save_model(model, folder, facts | {"origin": [1.0, 2.0]})
     again, facts = load_model(folder)
-    assert float(again.log_radius.detach()) == pytest.approx(0.7)  # type: ignore[union-attr]
+    assert float(again.body.log_radius.detach()) == pytest.approx(0.7)  # type: ignore[union-attr]
     assert facts == {"data": "made up", "origin": [1.0, 2.0]}
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
 

@@ -202,10 +202,10 @@ class TestSettling:
                 assert draw().a.shape == (BATCH, 2)
                 assert not self.training
             told.append(f"settled after {steps}")
-            self.log_radius.fill_(7.0)
+            self.body.log_radius.fill_(7.0)
 
         def evaluate(model: nn.Module) -> dict[str, float]:
-            told.append(f"measured {float(model.log_radius)}" if model.log_radius == 7 else "measured")
+            told.append(f"measured {float(model.body.log_radius)}" if model.body.log_radius == 7 else "measured")
             return {}
 
         monkeypatch.setattr(Interaction, "settle", settle)
@@ -215,7 +215,7 @@ class TestSettling:
             source = Stream(sprites, BATCH, probing=0.5)
             train(model, source, settings(evaluate_every=6), folder=tmp_path, evaluate=evaluate)
             assert told == ["measured", "settled after 12", "measured 7.0"]
-            assert model.log_radius == 7
+            assert model.body.log_radius == 7
 
     @pytest.mark.parametrize("make_source", ["probing stream"], indirect=True)
     def test_with_the_moves_that_say_most_and_the_same_when_resumed(

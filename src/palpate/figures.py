@@ -48,12 +48,13 @@ def overlay(
     rows: int = 2,
     columns: int = 4,
     extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0),
+    border: Tensor | None = None,
 ) -> Figure:
-    """Estimates on the first pictures of [b, c, h, w] uint8: agent, object, and the learned ellipse around it.
+    """Estimates on the first pictures of [b, c, h, w] uint8: agent, object, and the learned body around it.
 
     `extent` is the rectangle (left, right, bottom, top) of the plane that a picture shows; where y points down, bottom
-    is more than top. With a truth, rings mark
-    where things really are.
+    is more than top. With a truth, rings mark where things really are. The body is drawn by its `border`, as
+    `Representation.border` gives it, or where that is left out by the ellipse of the covariance.
     """
     count = min(len(observations), rows * columns)
     if not count:
@@ -75,8 +76,12 @@ def overlay(
         axes.set_axis_off()
         mark(axes, agent[i], "agent, estimated", color=YELLOW, **dot)
         mark(axes, body[i], "object, estimated", color=PURPLE, **dot)
-        if encoding.covariance is not None:
-            outline = body[i][:, None] + ellipse_line(_array(encoding.covariance[i]))
+        line = body_line(
+            None if border is None else _array(border[i]),
+            None if encoding.covariance is None else _array(encoding.covariance[i]),
+        )
+        if line is not None:
+            outline = body[i][:, None] + line
             mark(axes, outline, "learned body", color=PURPLE, linewidth=1.2, solid_capstyle="round")
         if truth is not None:
             true = np.stack((_array(truth.agent[i]), _array(truth.object[i])), -1)
@@ -203,8 +208,13 @@ def mark(axes: Axes, points: Array, label: str, **style: Any) -> None:
     axes.plot(*points, label=label, path_effects=[withStroke(linewidth=2.4, foreground="black")], **style)
 
 
-def ellipse_line(covariance: Array) -> Array:
-    """The ellipse `[2, k]` around 0 whose semi-axes are the roots of the eigenvalues, as a closed line."""
+def body_line(border: Array | None, covariance: Array | None) -> Array | None:
+    """A body around 0 as a closed line `[2, k]`: its border [k, 2], else the ellipse whose semi-axes are the roots of
+    the covariance's eigenvalues."""
+    if border is not None:
+        return np.concatenate((border, border[:1])).T
+    if covariance is None:
+        return None
     turn = np.linspace(0, 2 * np.pi, 73)
     eigenvalues, axes = np.linalg.eigh(covariance)
     return axes * np.sqrt(eigenvalues) @ np.stack((np.cos(turn), np.sin(turn)))

@@ -78,6 +78,24 @@ def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float, pow
     return torch.as_tensor(radius, device=axis.device)[..., None, None] ** power * matrix
 
 
+def around(count: int, like: Tensor) -> Tensor:
+    """Unit vectors `[count, 2]` in directions spread evenly over a turn, as `like` in kind and place."""
+    angle = torch.arange(count, device=like.device, dtype=like.dtype) * (2 * torch.pi / count)
+    return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+
+
+def border(reach: Tensor) -> Tensor:
+    """Points `[..., k, 2]` of the border of a convex body around 0, in the directions of `around`.
+
+    `reach` [..., k] is how far it reaches in each of them: the body is what lies beyond none. So a reach that no convex
+    body has, as one that is learned may be, is cut to one.
+    """
+    directions = around(reach.shape[-1], reach)
+    facing = directions @ directions.mT  # [k, k] cosines
+    length = torch.where(facing > 1e-3, reach[..., None, :] / facing.clamp(min=1e-3), torch.inf).amin(-1)
+    return length[..., None] * directions
+
+
 def long_axis(covariance: Tensor) -> Tensor:
     """Direction [..., n] of the largest semi-axis of an ellipsoid, a unit vector of arbitrary sign."""
     if covariance.shape[-1] == 2:  # in closed form, faster and known to every runtime a model may be exported to

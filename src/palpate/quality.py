@@ -11,7 +11,7 @@ from torch import Tensor
 
 from palpate.data.check import Finding
 from palpate.data.transitions import Batch
-from palpate.geometry import Segment, segment_mahalanobis2, segment_offset
+from palpate.geometry import Segment, segment_distance2, segment_mahalanobis2
 from palpate.models.interaction import Interaction
 from palpate.objectives.split import SEPARABLE
 
@@ -49,13 +49,12 @@ def read(model: Interaction, batch: Batch) -> Reading:
         o, a, o_next = o.to(device), a.to(device), o_next.to(device)
         before, after, scene = model.encode(o), model.encode(o_next), model.distance(o, o_next)
         path = Segment(before.agent, a)
-        if model.config.objective.rim:
+        if model.config.objective.external == "likelihood":
             distance = model.passing(o, a)
-        elif before.orientation is not None and before.covariance is not None:
+        elif before.covariance is not None:
             distance = _along_axes(before.object, path, before.covariance)
         else:
-            offset = segment_offset(before.object, path)
-            distance = offset.norm(dim=1) / model.bulge(offset)
+            distance = segment_distance2(before.object, path).sqrt()
         columns = (before.agent, after.agent, before.object, after.object, scene, model.split(scene), distance, a)
         parts.append([x.cpu() if x.dtype == torch.bool else x.cpu().double() for x in columns])
     return Reading(*(torch.cat(column) for column in zip(*parts, strict=True)))

@@ -51,6 +51,15 @@ class Representation:
         return self._like(observation, Encoding(agent + self._origin, position, covariance, orientation))
 
     @torch.no_grad()
+    def border(self, observation: Any) -> Any:
+        """The learned body as a closed line [b, k, 2] around the object's place: where the agent's centre is when it
+        just touches. None where there is no such line: actions not of the plane, and models that place a point."""
+        lines = [self.model.border(o) for o in self._batches(observation)]
+        if lines[0] is None:
+            return None
+        return self._like(observation, torch.cat(lines).cpu())  # type: ignore[arg-type]
+
+    @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
         """Probability [b] that the agent touched the object, by the split, which sees what came of it."""
         # The split compares the scenes before and after; the signature is that of a triple.

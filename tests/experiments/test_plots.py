@@ -89,7 +89,7 @@ def test_views_are_put_together_in_reading_order() -> None:
 
 def test_gallery_marks_what_was_found() -> None:
     ours, keypoints = arrays(), arrays(1)
-    for name in ("covariance", "true_agent", "true_object"):
+    for name in ("border", "true_agent", "true_object"):
         del keypoints[name]
     figure = gallery({("vanilla", "ours"): ours, ("vanilla", "transporter"): keypoints})
     assert len(figure.axes) == 8
@@ -99,11 +99,19 @@ def test_gallery_marks_what_was_found() -> None:
         lines = {line.get_label(): line.get_xydata() for line in left.lines}
         assert lines["agent, estimated"] == pytest.approx(ours["agent"][i][None])
         assert lines["true"] == pytest.approx(np.stack((ours["true_agent"][i], ours["true_object"][i])))
-        radius = np.linalg.norm(lines["learned body"] - ours["object"][i], axis=1)
-        assert radius == pytest.approx(np.full(len(radius), 0.1))
+        assert lines["learned body"] - ours["object"][i] == pytest.approx(ours["border"][i][[0, 1, 2, 0]])
         assert [line.get_label() for line in right.lines] == ["agent, estimated", "object, estimated"]
     (legend,) = figure.legends
     assert len(legend.get_texts()) == 4
+
+
+def test_gallery_draws_the_ellipse_of_runs_that_left_no_border() -> None:
+    ours = arrays()
+    del ours["border"]
+    ours["covariance"] = np.tile(0.01 * np.eye(2), (4, 1, 1))
+    figure = gallery({("vanilla", "ours"): ours})
+    (body,) = (line.get_xydata() for line in figure.axes[0].lines if line.get_label() == "learned body")
+    assert np.linalg.norm(body - ours["object"][0], axis=1) == pytest.approx(np.full(len(body), 0.1))
 
 
 def test_histograms_have_their_threshold() -> None:

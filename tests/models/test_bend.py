@@ -103,17 +103,17 @@ def test_a_last_fit_finds_what_the_network_has_wrong_in_common(switches: dict[st
     torch.manual_seed(0)
     model = knowing(bent, **switches)
     with torch.no_grad():
-        model.log_radius.fill_(math.log(0.27 / UNIT))
-        model.softness.fill_(-2.0)
+        model.body.log_radius.fill_(math.log(0.27 / UNIT))
+        model.body.softness.fill_(-2.0)
     before = error(model)
     model.settle(world(0.3, 1, wrong), STEPS)
     assert error(model) < before / 5
     assert model.vitals()["radius"] == pytest.approx(0.3, rel=0.02)
     assert model.vitals()["softness"] < 0.01
-    assert all(p.requires_grad for p in (model.log_radius, model.softness))
+    assert all(p.requires_grad for p in (model.body.log_radius, model.body.softness))
     assert model.bend is not None
     assert not model.bend.coefficients.requires_grad
-    assert model.outline is None or model.outline.abs().max() > 1e-4
+    assert model.body.outline is None or model.body.outline.abs().max() > 1e-4
     # In its own unit, which is the spread of these places' errors.
     assert model.vitals()["bend"] == pytest.approx(0.08 * (1 / 9 + 8 / 45) ** 0.5, rel=0.1)
     bent_once = error(model)
@@ -127,7 +127,7 @@ def test_a_body_with_axes_is_fitted_too(rim: bool) -> None:
     along = torch.tensor([100.0, 0.0]).expand(2 * ROWS, 2)  # in the disc it is 1
     model = knowing(lambda place: torch.cat((place, UNIT * along[: len(place)]), 1), body="axes", rim=rim)
     with torch.no_grad():
-        model.log_radius.fill_(math.log(0.3 / UNIT))
+        model.body.log_radius.fill_(math.log(0.3 / UNIT))
     model.settle(world(0.3, 1, ratio=2.0), STEPS)
     assert model.vitals()["ratio"] == pytest.approx(2.0, rel=0.02)
     assert model.vitals().get("rim", 0.0) < 0.1  # it was 0.49, and this is an ellipse
@@ -145,7 +145,7 @@ def test_a_bend_that_is_none_is_not_kept_for_the_sake_of_a_sharper_border() -> N
     torch.manual_seed(0)
     model = knowing(lambda place: place + 0.004 * torch.sin(37 * place))
     with torch.no_grad():
-        model.log_radius.fill_(math.log(0.3 / UNIT))
+        model.body.log_radius.fill_(math.log(0.3 / UNIT))
     before, soft = error(model), model.vitals()["softness"]
     model.settle(world(0.3, 1), 60)
     assert model.vitals()["softness"] < soft / 4
@@ -159,7 +159,7 @@ def test_where_others_are_explained_worse_all_stays() -> None:
     judging = math.ceil(JUDGES * math.ceil(SETTLES * STEPS))
     drawn: Iterator[Batch] = (world(0.5 if k < judging else 0.8, k)() for k in range(100))
     model.settle(lambda: next(drawn), STEPS)
-    for name in ("log_radius", "softness", "bend.coefficients"):
+    for name in ("body.log_radius", "body.softness", "bend.coefficients"):
         assert torch.equal(model.state_dict()[name], state[name])
     assert model.bend is not None
     assert not torch.equal(model.bend.reach, state["bend.reach"])  # it was tried

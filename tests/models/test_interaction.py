@@ -180,7 +180,7 @@ def test_the_object_follows_the_scout_and_then_stands_on_its_own_feet(progress: 
         "agent": model.phi_int.head.weight,
         "scout": model.scout.branch.head.weight,
         "object": model.phi_ext.head.weight,
-        "body": model.log_radius,
+        "body": model.body.log_radius,
     }
     moved = {name: {part for part, is_moved in asked(term, parts).items() if is_moved} for name, term in terms.items()}
     assert moved == {
@@ -308,24 +308,12 @@ def test_held_out_triples_are_judged_by_the_split_that_tells_their_contacts() ->
     assert model.telling is model.split
 
 
-def test_how_far_the_body_bulges_does_not_depend_on_the_unit() -> None:
-    round_one = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2))
-    offset = torch.tensor([[300.0, 0.0], [0.0, 5.0], [-4.0, 4.0]])
-    assert round_one.bulge(offset).tolist() == [1, 1, 1]
-    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=ObjectiveConfig(outline=2)))
-    assert model.outline is not None
-    model.inputs.unit.fill_(100.0)
-    with torch.no_grad():
-        model.outline[0, 0] = 0.1
-        assert model.bulge(100 * offset).log().tolist() == pytest.approx([0.1, -0.1, 0.0], abs=1e-4)
-
-
 @pytest.mark.parametrize("switches", [{"outline": 4}, {"body": "axes"}, {"body": "axes", "rim": True}])
 def test_a_form_is_learned_when_the_object_is_found(switches: dict[str, Any]) -> None:
     torch.manual_seed(0)
     objective = ObjectiveConfig(**switches)
     model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective))
-    form = [p for p in (model.log_ratio, model.outline, model.rim) if p is not None and p.requires_grad]
+    form = [p for p in (model.body.log_ratio, model.body.outline, model.body.rim) if p is not None and p.requires_grad]
     assert len(form) == len(switches)
     batch = Batch(torch.randn(64, 6), torch.randn(64, 2), torch.randn(64, 6))
     for progress, learned in ((0.1, False), (0.6, True)):

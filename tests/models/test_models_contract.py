@@ -255,8 +255,8 @@ class TestEncode:
         """Of the ellipsoid the model itself gives, also when its first axis became the short one."""
         model = trained(case)
         for ratio in (3.0, 1 / 3):
-            if hasattr(model, "log_ratio"):
-                model.log_ratio.data.fill_(ratio).log_()
+            if hasattr(model, "body"):
+                model.body.log_ratio.data.fill_(ratio).log_()
             encoding = model.encode(triples(rows(case.config)).o)
             if encoding.orientation is None or encoding.covariance is None:
                 return

@@ -63,7 +63,9 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
     backdrop = _backdrop(test.transitions.attributes, rows.o[:8], _head_truth(truth, 8))
     if backdrop is not None:
         pictures, extent = backdrop
-        figures["overlay"] = overlay(pictures, _head(encoding, 8), _head_truth(truth, 8), extent=extent)
+        figures["overlay"] = overlay(
+            pictures, _head(encoding, 8), _head_truth(truth, 8), extent=extent, border=model.border(rows.o[:8])
+        )
     if model.config.method == "interaction":
         distances, threshold = model.distances(rows.o, rows.o_next)
         on = model.config.objective.split_on

@@ -23,8 +23,8 @@ from palpate.figures import (
     VERMILION,
     YELLOW,
     blank,
+    body_line,
     draw_errors,
-    ellipse_line,
     mark,
     panel,
 )
@@ -220,8 +220,9 @@ def gallery(columns: Mapping[tuple[str, str], Samples]) -> Figure:
             axes.set_axis_off()
             mark(axes, found["agent"][i], "agent, estimated", color=YELLOW, **dot)
             mark(axes, found["object"][i], "object, estimated", color=PURPLE, **dot)
-            if "covariance" in found:
-                outline = found["object"][i][:, None] + ellipse_line(found["covariance"][i])
+            body = body_line(*(found[name][i] if name in found else None for name in ("border", "covariance")))
+            if body is not None:
+                outline = found["object"][i][:, None] + body
                 mark(axes, outline, "learned body", color=PURPLE, linewidth=1.1, solid_capstyle="round")
             if "true_agent" in found:
                 true = np.stack((found["true_agent"][i], found["true_object"][i]), -1)

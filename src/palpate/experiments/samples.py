@@ -75,7 +75,7 @@ def _gallery(case: Case, model: Representation, test: Labelled, reference: Label
         "extent": extent,
         "agent": encoding.agent,
         "object": encoding.object,
-        "covariance": encoding.covariance,
+        "border": model.border(o),
         "true_agent": some.truth.agent if in_plane else None,
         "true_object": some.truth.object if in_plane else None,
     }

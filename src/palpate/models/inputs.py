@@ -50,6 +50,11 @@ class Model(nn.Module, ABC):
     def encode(self, o: Tensor) -> Encoding:
         """Positions for observations `[b, ...]`, in the action's unit."""
 
+    def border(self, o: Tensor) -> Tensor | None:
+        """Where the agent's centre is when it just touches the object, around the object's place: points `[b, k, 2]`
+        of a closed line in the plane; None if the model knows no body there."""
+        return None
+
     @property
     def not_judged(self) -> frozenset[str]:
         """Terms that say nothing of how good the positions are."""

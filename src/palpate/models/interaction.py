@@ -9,31 +9,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
-from palpate.geometry import (
-    Segment,
-    axis_angle,
-    ellipse,
-    long_axis,
-    segment_distance2,
-    segment_mahalanobis2,
-)
+from palpate.geometry import Segment, around, axis_angle, border, long_axis
 from palpate.models.bend import Bend, keep_the_best
+from palpate.models.body import Body, Form
 from palpate.models.inputs import Branch, Encoding, Inputs, Loss, Model, make_encoder, side_by_side
 from palpate.models.scout import Scout, place_split
 from palpate.objectives.contact import (
     balanced_nll,
-    clearance,
-    contact_logit,
     gaussian_stay,
     gaussian_touch,
     levelled,
-    outline,
-    rimmed,
     spread_nearby,
     stay,
     touch,
@@ -43,16 +33,8 @@ from palpate.objectives.contrastive import infonce, squared_distance
 from palpate.objectives.equivariance import equivariance
 from palpate.objectives.split import SEPARABLE, Split
 
-# Softness of the body's border, in units: below, the likelihood would grow without bound around a few lucky triples;
-# above, an object far away would hardly be pulled in.
-SOFTNESS = (0.004, 0.1)
-SHARPEST = 0.001  # where there is a last fit: triples are fresh then, and none comes twice
 SHARE_RANGE = (0.02, 0.98)
-BODY_LR_SCALE = 10.0  # a few scalars shared by all triples: they can follow the networks much faster
-# Long over short axis where the network is sure of the angle. The shape is fixed for a share of the run: as long as no
-# angles are known the best body is round, and with a round body none would ever be learned.
-FIRST_RATIO, SHAPE_FROM = 3.0, 0.4
-WIDEST_RIM = 0.98  # of the shorter semi-axis: beyond it lies a line, whose reach has a corner
+SHAPE_FROM = 0.4  # of the run: the body's form is learned when angles are known
 # L_- gains weight when the object has been found, while the learning rate falls: what the contacts of a few batches say
 # is noise by then, and L_- is not.
 RISES_FROM, RISES_UNTIL = 0.4, 0.8
@@ -66,14 +48,7 @@ MOST_SETTLING = 100_000  # triples: all of them are looked at together
 # Some of the contacts that a scout tells are none. So are some of those held out, and sharp borders would make of each
 # of them more than of all the others.
 DOUBT = 0.05
-
-
-class Form(NamedTuple):
-    """What all sights of a body have in common beside its radius, where it has them."""
-
-    log_ratio: Tensor  # of the semi-axes
-    waves: Tensor | None  # [2, K - 1] of the outline
-    rim: Tensor | None
+BORDER_POINTS = 120
 
 
 class Told(NamedTuple):
@@ -96,6 +71,7 @@ class Interaction(Model):
         self.config = config
         self.fused: Callable[..., Loss] | None = None
         objective, n = config.objective, config.n
+        self.body = Body(objective)
         self.inputs = Inputs(config.observation_shape)
         self.phi_int = Branch(make_encoder(config), n)
         self.scout = Scout(config) if objective.egocentric else None
@@ -108,19 +84,8 @@ class Interaction(Model):
             self.split = place_split(config)
         else:
             self.split = Split(on=objective.split_on, window=objective.split_window, floor=objective.split_floor)
-        # The body: its radius (for an ellipse the geometric mean of its semi-axes, and their ratio), and how softly
-        # touching begins at its border.
-        self.log_radius = nn.Parameter(torch.tensor(0.25).log())
-        self.log_ratio = nn.Parameter(torch.tensor(FIRST_RATIO).log())
-        self.softness = nn.Parameter(torch.tensor(2.0))
-        likelihood = objective.external == "likelihood"
-        outlined = likelihood and objective.outline > 0
-        self.outline = nn.Parameter(torch.zeros(2, objective.outline - 1)) if outlined else None
-        self.rim = nn.Parameter(torch.tensor(0.0)) if objective.rim else None
         self.bend = Bend(n, objective.bend) if objective.bend else None
-        self.log_radius.requires_grad_(likelihood and objective.radius is None)
-        self.log_ratio.requires_grad_(likelihood and objective.body == "axes")
-        self.softness.requires_grad_(likelihood)
+        self.register_load_state_dict_pre_hook(_as_named_now)
 
     def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
         """L = L_int + L_cont + L_ext (Eq. 7), term by term."""
@@ -229,8 +194,8 @@ class Interaction(Model):
         """
         objective = self.config.objective
         kind, weight = objective.external, objective.stay_weight
-        z_ext, shape = self._body(ext)
-        z_ext_next, shape_next = self._body(ext_next)
+        z_ext, shape = self._seen(ext)
+        z_ext_next, shape_next = self._seen(ext_next)
         if kind == "likelihood":
             form = self._form(torch.where(progress < SHAPE_FROM, 0.0, 1.0))
             remained = stay(z_ext, z_ext_next)
@@ -238,13 +203,12 @@ class Interaction(Model):
                 remained = unshrinkable(z_ext, z_ext_next, spread_nearby(z_ext, z_ext_next, objective.stay_reach))
             if shape is not None and shape_next is not None:
                 # Turning counts by how far it moves the tips: a doubled angle moves twice as far as the angle.
-                tip = self._radius() * torch.exp(form.log_ratio / 2) / 2
-                remained = remained + stay(shape, shape_next) * tip.square().detach()
+                remained = remained + stay(shape, shape_next) * (form.tip() / 2).square().detach()
             rise = objective.stay_rise ** ((progress - RISES_FROM) / (RISES_UNTIL - RISES_FROM)).clamp(0, 1)
             # Held-out triples count as they come: a few rare contacts would make the choice of the weights a lottery.
             share = share if self.training else torch.full_like(share, 0.5)
             doubt = DOUBT if objective.egocentric or not self.training else 0.0
-            before, after = (self._touch_logit(z, s, path, form) for z, s in ((z_ext, shape), (z_ext_next, shape_next)))
+            before, after = (form.touch_logit(z, s, path) for z, s in ((z_ext, shape), (z_ext_next, shape_next)))
             return {
                 "contact": balanced_nll(before, after, touched, share.clamp(*SHARE_RANGE), doubt),
                 "stay": weight * rise * torch.where(touched, 0.0, levelled(remained, objective.stay_level)).mean(),
@@ -268,8 +232,8 @@ class Interaction(Model):
             return ext
         return torch.cat((ext[:, :n] + z_int, ext[:, n:]), 1)
 
-    def _body(self, ext: Tensor) -> tuple[Tensor, Tensor | None]:
-        """z_ext and the body's shape: an axis in the unit disc [b, 2], a triangular root [b, n, n], or nothing."""
+    def _seen(self, ext: Tensor) -> tuple[Tensor, Tensor | None]:
+        """z_ext and how the body lies: an axis in the unit disc [b, 2], a triangular root [b, n, n], or nothing."""
         n, objective = self.config.n, self.config.objective
         z_ext, rest = ext[:, :n], ext[:, n:]
         if self.bend is not None and not self.training:  # it is fitted when training is over
@@ -285,38 +249,8 @@ class Interaction(Model):
             return z_ext, rest / torch.sqrt(1 + rest.square().sum(-1, keepdim=True))
         return z_ext, None
 
-    def _radius(self) -> Tensor:
-        """Radius of the body in internal units; of an ellipse, the geometric mean of its semi-axes."""
-        radius = self.config.objective.radius
-        return self.log_radius.exp() if radius is None else radius / self.inputs.unit
-
-    def _softness(self) -> Tensor:
-        """Width of the body's border in internal units."""
-        least, most = SOFTNESS if self.bend is None else (SHARPEST, SOFTNESS[1])
-        return least + (most - least) * self.softness.sigmoid()
-
     def _form(self, learned: Tensor | float = 1.0) -> Form:
-        """The body's form; where `learned` is 0 nothing is learned of it."""
-
-        def held(p: Tensor) -> Tensor:
-            return p.detach() + learned * (p - p.detach())
-
-        waves, rim = (None if p is None else held(p) for p in (self.outline, self.rim))
-        return Form(held(self.log_ratio), waves, rim)
-
-    def _touch_logit(self, z_ext: Tensor, shape: Tensor | None, path: Segment, form: Form) -> Tensor:
-        softness, radius = self._softness(), self._radius()
-        if form.waves is not None:
-            waves = form.waves
-            return -clearance(z_ext, path, lambda u: radius * outline(u, *waves).exp()) / softness
-        if shape is None:
-            return contact_logit(segment_distance2(z_ext, path), radius, softness)
-        if form.rim is not None:
-            share, axis = WIDEST_RIM * form.rim.sigmoid(), shape[:, None]
-            return -clearance(z_ext, path, lambda u: rimmed(u, axis, radius, form.log_ratio, share)) / softness
-        # Where the ellipse is mapped to the unit disc, its border lies at 1 and lengths are divided by its radius.
-        distance2 = segment_mahalanobis2(z_ext, path, ellipse(shape, radius, form.log_ratio, power=-1.0))
-        return contact_logit(distance2, 1.0, softness / radius)
+        return self.body.form(self.inputs.unit, learned)
 
     @torch.no_grad()
     def settle(self, draw: Callable[[], Batch], steps: int) -> None:
@@ -336,9 +270,7 @@ class Interaction(Model):
         if not fitted.ext.isfinite().all():
             return
         self.bend.measure(fitted.ext[:, : self.config.n])
-        scalars = (self.log_radius, self.softness, self.outline, self.log_ratio, self.rim)
-        body = [p for p in scalars if p is not None and p.requires_grad]
-        keep_the_best(self.bend, body, lambda: self._surprise(fitted), lambda: self._surprise(others))
+        keep_the_best(self.bend, self.body.learned, lambda: self._surprise(fitted), lambda: self._surprise(others))
 
     def _told(self, batch: Batch) -> Told:
         x, a = self.inputs(torch.cat((batch.o, batch.o_next))), batch.a / self.inputs.unit
@@ -350,7 +282,7 @@ class Interaction(Model):
     def _surprise(self, told: Told) -> Tensor:
         """-log P(contacts), whatever the share of contacts."""
         path = Segment(told.start, told.move)
-        before, after = (self._touch_logit(*self._body(ext), path, self._form()) for ext in (told.ext, told.ext_next))
+        before, after = (self._form().touch_logit(*self._seen(ext), path) for ext in (told.ext, told.ext_next))
         share = told.touched.float().mean().clamp(*SHARE_RANGE)
         return balanced_nll(before, after, told.touched, share, SETTLING_DOUBT)
 
@@ -388,28 +320,15 @@ class Interaction(Model):
         """Who says in training what was touched."""
         return self.split if self.scout is None else self.scout.split
 
-    def bulge(self, offset: Tensor) -> Tensor:
-        """How far the body reaches in the directions of `offset` [b, n], in its mean radius: `[b]`."""
-        if self.outline is None:
-            return torch.ones_like(offset[:, 0])
-        return outline(offset / self.inputs.unit, *self.outline).exp()
-
     def vitals(self) -> dict[str, float]:
         """What a person watching the run wants to know beside its losses; waits for the device."""
         vitals = {"separation": self.split.separation()}
         if self.scout is not None:
             vitals["scout_separation"] = self.scout.split.separation()
         if self.config.objective.external == "likelihood":
-            vitals |= {
-                "radius": float(self._radius().detach() * self.inputs.unit),
-                "softness": float(self._softness().detach() * self.inputs.unit),
-            }
+            vitals |= self.body.vitals(self.inputs.unit)
             if self.bend is not None:  # its root mean square, 0 before the last fit and where that was of no use
                 vitals["bend"] = float(self.bend.coefficients.norm() * self.inputs.unit)
-            if self.config.objective.body == "axes":
-                vitals["ratio"] = float(self.log_ratio.detach().exp())
-            if self.rim is not None:  # of the shorter semi-axis
-                vitals["rim"] = float(WIDEST_RIM * self.rim.detach().sigmoid())
         return vitals
 
     def compile_step(self) -> None:
@@ -421,22 +340,16 @@ class Interaction(Model):
         self.fused = torch.compile(self._objective, dynamic=False)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        scalars = (self.log_radius, self.softness, self.outline, self.rim)
-        body = [p for p in scalars if p is not None and p.requires_grad]
         parts = (self.phi_int, self.phi_ext, self.phi_cont, self.scout)
         networks = [p for part in parts if part is not None for p in part.parameters()]
-        groups: list[dict[str, Any]] = [
-            {"params": list(dict.fromkeys(networks))},
-            {"params": body, "lr_scale": BODY_LR_SCALE, "weight_decay": 0.0},
-            {"params": [p for p in (self.log_ratio,) if p.requires_grad], "weight_decay": 0.0},
-        ]
+        groups = [{"params": list(dict.fromkeys(networks))}, *self.body.parameter_groups()]
         return [group for group in groups if group["params"]]
 
     def encode(self, o: Tensor) -> Encoding:
         """Positions, ellipsoid and orientation for observations `[b, ...]`."""
         x, unit, objective = self.inputs(o), self.inputs.unit, self.config.objective
         z_int = self.phi_int(x)
-        z_ext, shape = self._body(self._placed(self.phi_ext(x), z_int))
+        z_ext, shape = self._seen(self._placed(self.phi_ext(x), z_int))
         covariance = orientation = None
         if objective.external == "gaussian":
             assert shape is not None
@@ -444,15 +357,28 @@ class Interaction(Model):
             if self.config.n == 2:
                 x_axis, y_axis = long_axis(covariance).unbind(-1)
                 orientation = torch.atan2(y_axis, x_axis) % torch.pi
-        elif objective.external == "likelihood" and shape is not None:
-            covariance = ellipse(shape, self._radius(), self.log_ratio)
-            # Should the ratio have come out below 1, the long axis is the other one.
-            orientation = axis_angle(torch.where(self.log_ratio < 0, -shape, shape))
         elif objective.external == "likelihood":
-            covariance = (self._radius() ** 2 * torch.eye(self.config.n, device=o.device)).expand(o.shape[0], -1, -1)
+            form = self._form()
+            covariance = form.covariance(shape, len(o), self.config.n)
+            if shape is not None:  # should the ratio have come out below 1, the long axis is the other one
+                orientation = axis_angle(torch.where(form.log_ratio < 0, -shape, shape))
         return Encoding(
             z_int * unit, z_ext * unit, None if covariance is None else covariance * unit.square(), orientation
         )
+
+    def border(self, o: Tensor) -> Tensor | None:
+        objective = self.config.objective
+        if self.config.n != 2 or objective.external == "point":
+            return None
+        x = self.inputs(o)
+        _, shape = self._seen(self.phi_ext(x))
+        u = around(BORDER_POINTS, self.inputs.unit)
+        if objective.external == "gaussian":
+            assert shape is not None
+            reach = (u @ shape).norm(dim=-1)  # the root of u^T covariance u
+        else:
+            reach = self._form().reach(u, shape)
+        return border(reach.expand(len(o), -1)) * self.inputs.unit
 
     def distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         """d_W `[b]` between observations."""
@@ -476,8 +402,8 @@ class Interaction(Model):
 
     def passing(self, o: Tensor, a: Tensor) -> Tensor:
         """How far moving by `a` passes from the object's border, and its radius on top, `[b]`: as of a disc."""
-        depth = self._foretold(o, a[:, None])[:, 0] * self._softness()
-        return (self._radius() - depth) * self.inputs.unit
+        form = self._form()
+        return (form.radius - self._foretold(o, a[:, None])[:, 0] * form.softness) * self.inputs.unit
 
     def doubts(self, o: Tensor, moves: Tensor) -> Tensor:
         likelihood = self.config.objective.external == "likelihood"
@@ -494,7 +420,14 @@ class Interaction(Model):
             return y.float()[:, None].expand(-1, count, -1).flatten(0, 1)
 
         with torch.autocast(o.device.type, enabled=False):
-            z_ext, shape = self._body(ext.float())
+            z_ext, shape = self._seen(ext.float())
             path = Segment(repeated(z_int), moves.flatten(0, 1) / self.inputs.unit)
             shapes = None if shape is None else repeated(shape)
-            return self._touch_logit(repeated(z_ext), shapes, path, self._form()).view(-1, count)
+            return self._form().touch_logit(repeated(z_ext), shapes, path).view(-1, count)
+
+
+def _as_named_now(model: Interaction, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Take the body from models and runs that were saved before it was a part of its own."""
+    for name, _ in model.body.named_parameters():
+        if prefix + name in state:
+            state[f"{prefix}body.{name}"] = state.pop(prefix + name)

@@ -15,7 +15,7 @@ from palpate.models.supervised import Supervised
 from palpate.models.transporter import Transporter
 from palpate.models.vae import VAE
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1: the body was no part of its own; it is read too
 RETIRED = ("attraction_floor", "attraction_floor_from")  # of training in 0.1.0; they say nothing to a trained model
 MODELS: dict[str, type[Model]] = {
     "interaction": Interaction,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from palpate.geometry import Segment, gaussian_kl, gaussian_nll, segment_distance2, segment_offset
+from palpate.geometry import Segment, around, gaussian_kl, gaussian_nll, segment_distance2, segment_offset
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
 # In which a path that ends beside a body is looked at. At most a thousandth of its radius is lost; beside the straight
@@ -104,8 +104,7 @@ def clearance(centre: Tensor, path: Segment, reach: Callable[[Tensor], Tensor]) 
     offset = segment_offset(centre, path)
     distance = torch.sqrt(offset.square().sum(-1) + DISTANCE_EPS)
     passing = distance - reach((offset / distance[..., None])[..., None, :]).squeeze(-1)
-    angle = torch.arange(DIRECTIONS, device=centre.device, dtype=centre.dtype) * (2 * math.pi / DIRECTIONS)
-    directions = torch.stack((torch.cos(angle), torch.sin(angle)), -1)  # [k, 2]
+    directions = around(DIRECTIONS, centre)
     start = path.start - centre
 
     def gaps(toward: Tensor) -> Tensor:
