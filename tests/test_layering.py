@@ -17,7 +17,7 @@ ROOT = Path(palpate.__file__).parent
 FLOORS: list[set[str]] = [
     {"", "config"},
     {"choices", "geometry", "encoders", "envs", "checkpoint", "interrupts", "runlog", "progress", "optimizers"},
-    {"objectives", "data"},
+    {"plan", "objectives", "data"},
     {"models"},
     {"metrics", "training", "representation"},
     {"figures", "quality", "control"},
@@ -143,7 +143,7 @@ def test_the_reader_sees(module: str, source: str, floors: bool, leak: bool) -> 
     assert any(map(is_a_leak, found)) == leak
 
 
-@pytest.mark.parametrize("module", ["palpate", "palpate.config", "palpate.cli"])
+@pytest.mark.parametrize("module", ["palpate", "palpate.config", "palpate.plan", "palpate.cli"])
 def test_importing_is_light(module: str) -> None:
     heavy = "{'torch', 'h5py', 'gymnasium', 'matplotlib', 'lightning_fabric', 'numpy'}"
     code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"

@@ -1,12 +1,9 @@
 """fit and evaluate: data, model and loop put together."""
 
-import difflib
-import json
 import os
-import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,18 +12,7 @@ import torch
 from torch import Tensor
 
 from palpate import __version__
-from palpate.choices import CHOSEN_SWITCHES, choose
-from palpate.config import (
-    OBJECTIVE_ONCE,
-    BaselineConfig,
-    Body,
-    Encoder,
-    Method,
-    ModelConfig,
-    Objective,
-    ObjectiveConfig,
-    TrainingConfig,
-)
+from palpate.config import BaselineConfig, Body, Encoder, Method, Objective, TrainingConfig
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
 from palpate.data.sources import Source, source
 from palpate.data.stream import Stream
@@ -38,9 +24,11 @@ from palpate.models.inputs import Encoding, Model
 from palpate.models.interaction import Interaction
 from palpate.models.store import build
 from palpate.objectives.split import SEPARABLE
+from palpate.plan import Asked, plan
 from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
+from palpate.runlog import claim
 from palpate.training import steps_done, train, training_device
 
 COINCIDENCE = 0.02  # share of test triples that may be among those learned from by chance
@@ -48,8 +36,6 @@ HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
 HELD_OUT_BLOCK = 256  # rows looked at together
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
-UNKNOWN = object()  # what an earlier version says of a setting that it did not have
-LIMIT_SWITCHES = ("body", "egocentric")  # what the supervised limit looks at; the other baselines at nothing of it
 
 Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
 
@@ -135,78 +121,34 @@ def fit(
         raise ValueError(f"test is {test!r}; allowed are labelled triples, palpate.Labelled")
     if test is not None and isinstance(triples, Transitions):
         _warn_of_seen(test.transitions, triples)
-    switches = switches or {}
-    for name in switches:
-        if name not in ObjectiveConfig.__dataclass_fields__:
-            near = difflib.get_close_matches(name, ObjectiveConfig.__dataclass_fields__, 1, 0.3)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"switches has {name!r}; allowed are the fields of ObjectiveConfig{hint}")
-    if method != "interaction":
-        read = LIMIT_SWITCHES if method == "supervised" else ()
-        unread = [name for name in switches if name not in read]
-        unread += ["radius"] if radius is not None else []
-        unread += ["objective"] if objective != "contact" else []
-        if unread:
-            raise ValueError(f"{unread[0]} is given, which the method {method!r} does not look at; leave it out")
-    given: dict[str, Any] = {"encoder": None if encoder == "auto" else encoder, "shrink": shrink}
-    given |= {"body": body, "radius": radius}
-    given |= {"steps": config.steps or None, "batch_size": config.batch_size or None, "jitter": config.jitter}
-    told = ("body", *CHOSEN_SWITCHES, "egocentric", "radius", "external", "split_window")
-    given |= {name: getattr(config, name) for name in ("optimizer", "learning_rate", "sway", "probing")}
-    given |= {name: switches[name] for name in told if name in switches}
-    choices = choose(
-        {name: value for name, value in given.items() if value is not None},
+    model_config, config, choices, left_open = plan(
+        Asked(
+            method=method,
+            objective=objective,
+            encoder=encoder,
+            shrink=shrink,
+            body=body,
+            radius=radius,
+            switches=switches or {},
+            baseline=baseline or BaselineConfig(),
+            training=config,
+        ),
         shape=triples.observation_shape,
         n=triples.n,
         triples=None if isinstance(triples, Sprites) else len(triples),
         device=device.type,
-        method=method,
-        objective=objective,
     )
-    chosen = {choice.name: choice.value for choice in choices}
-    decided = ("steps", "batch_size", "optimizer", "learning_rate", "jitter", "sway", "probing")
-    config = replace(config, **{name: chosen[name] for name in decided if name in chosen})
-    config = replace(config, learning_rate=config.largest_rate)  # so that the run says it
-    if config.sway and method != "interaction":
-        raise ValueError(f"sway is {config.sway}; allowed is 0 for the method {method!r}, whose targets do not move")
-    if config.probing and not isinstance(triples, Sprites):
-        raise ValueError(f"probing is {config.probing}; allowed is 0 for a fixed set of triples: their moves were made")
-    if config.sway and switches.get("egocentric"):
-        raise ValueError(f"sway is {config.sway}; allowed is 0 for cameras that the agent carries (egocentric)")
     feed = _feed(data, method, config, device)
-    model_config = ModelConfig(
-        method=method,
-        encoder=chosen["encoder"],
-        observation_shape=feed.batches.observation_shape,
-        observation_dtype="uint8" if feed.sample.o.dtype == torch.uint8 else "float32",
-        n=feed.batches.n,
-        shrink=chosen["shrink"],
-        objective=ObjectiveConfig.named(
-            objective,
-            **{"radius": radius, "body": chosen["body"]}
-            | {name: chosen[name] for name in CHOSEN_SWITCHES if name in chosen}
-            | dict(switches),
-        ),
-        baseline=baseline or BaselineConfig(),
-    )
-    foretells = method == "interaction" and model_config.objective.external == "likelihood"
-    if config.probing and not (foretells and model_config.objective.split_window):
-        raise ValueError(f"probing is {config.probing}; allowed is 0 for a method that foretells no contacts")
-    if model_config.objective.bend and not isinstance(triples, Sprites):
-        raise ValueError(
-            f"bend is {model_config.objective.bend}; allowed is 0 for a fixed set of triples: a last fit needs fresh "
-            "ones, of a world that streams"
-        )
+    model_config = replace(model_config, observation_dtype="uint8" if feed.sample.o.dtype == torch.uint8 else "float32")
     facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
     facts["choices"] = [choice._asdict() for choice in choices]
     model = build(model_config).to(device)
     model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)), feed.actions)
     model.inputs.jitter, model.inputs.sway = config.jitter or 0.0, config.sway or 0.0
     described = {"model": asdict(model_config), "training": asdict(config), "data": {"data": feed.name}}
-    folder = None if out is None else _claim(Path(out), described, resume, overwrite)
+    folder = None if out is None else claim(Path(out), described, resume=resume, overwrite=overwrite)
     if progress:
-        said = [f"  {choice}" for choice in choices if choice.name not in given or given[choice.name] is None]
-        say("\n".join(["chosen, since not given:", *said]) if said else "")
+        say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
         if resume and folder is not None:
             done = steps_done(folder)
             say(f"going on after step {done} of {config.steps}" if done < config.steps else "this run was finished")
@@ -371,57 +313,3 @@ def _note(readings: Mapping[str, float], speed: float | None) -> str:
     if speed is not None:
         losses.append(f"{speed:.3g} steps/s")
     return "  ".join(losses)
-
-
-def _claim(folder: Path, described: dict[str, Any], resume: bool, overwrite: bool) -> Path:
-    """Make the run's folder, or check that the one there is this run."""
-    described = json.loads(json.dumps(described))
-    path = folder / "run.json"
-    if resume:
-        before = _described(path)
-        if before is None:
-            raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
-        before["model"]["objective"] = OBJECTIVE_ONCE | before["model"]["objective"]
-        for part, values in described.items():
-            for name, was, value in _differences(before[part], values):
-                if was is UNKNOWN:
-                    raise ValueError(
-                        f"{folder} was begun by another version of palpate, which knew no {name}; start another folder"
-                    )
-                raise ValueError(
-                    f"{folder} was started with {name}={was!r}, not {value!r}; resume with the same settings, or start "
-                    "another folder"
-                )
-        return folder
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not overwrite:
-            raise FileExistsError(
-                f"{folder} exists; resume the run there (resume=True, --resume), overwrite it (overwrite=True, "
-                "--force), or choose another folder"
-            )
-        if not folder.is_dir() or _described(path) is None:
-            raise ValueError(f"{folder} is not a run of palpate, so it is not overwritten; choose another folder")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    return folder
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Settings that are no longer what they were, with both values; of a group of settings those inside."""
-    for name, value in now.items():
-        was = before.get(name, UNKNOWN)
-        if isinstance(was, Mapping) and isinstance(value, Mapping):
-            yield from _differences(was, value)
-        elif was != value:
-            yield name, was, value
-
-
-def _described(path: Path) -> dict[str, dict[str, Any]] | None:
-    """What a `run.json` says, None where it is none of ours."""
-    try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-        ours = all(isinstance(described[part], dict) for part in ("model", "training", "data"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return described if ours else None

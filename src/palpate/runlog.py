@@ -1,9 +1,15 @@
-"""`metrics.jsonl`, always; TensorBoard beside it where that is installed and asked for."""
+"""A run's folder: `run.json`, its settings, and `metrics.jsonl`, its readings; TensorBoard beside them if asked for."""
 
 import json
 import os
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
+
+from palpate.config import OBJECTIVE_ONCE
+
+UNKNOWN = object()  # what an earlier version says of a setting that it did not have
 
 
 class RunLog:
@@ -54,3 +60,57 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             break
     return rows
+
+
+def claim(folder: Path, described: dict[str, Any], *, resume: bool, overwrite: bool) -> Path:
+    """Make the run's folder, or check that the one there is this run."""
+    described = json.loads(json.dumps(described))
+    path = folder / "run.json"
+    if resume:
+        before = _described(path)
+        if before is None:
+            raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
+        before["model"]["objective"] = OBJECTIVE_ONCE | before["model"]["objective"]
+        for part, values in described.items():
+            for name, was, value in _differences(before[part], values):
+                if was is UNKNOWN:
+                    raise ValueError(
+                        f"{folder} was begun by another version of palpate, which knew no {name}; start another folder"
+                    )
+                raise ValueError(
+                    f"{folder} was started with {name}={was!r}, not {value!r}; resume with the same settings, or start "
+                    "another folder"
+                )
+        return folder
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not overwrite:
+            raise FileExistsError(
+                f"{folder} exists; resume the run there (resume=True, --resume), overwrite it (overwrite=True, "
+                "--force), or choose another folder"
+            )
+        if not folder.is_dir() or _described(path) is None:
+            raise ValueError(f"{folder} is not a run of palpate, so it is not overwritten; choose another folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    return folder
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings that are no longer what they were, with both values; of a group of settings those inside."""
+    for name, value in now.items():
+        was = before.get(name, UNKNOWN)
+        if isinstance(was, Mapping) and isinstance(value, Mapping):
+            yield from _differences(was, value)
+        elif was != value:
+            yield name, was, value
+
+
+def _described(path: Path) -> dict[str, dict[str, Any]] | None:
+    """What a `run.json` says, None where it is none of ours."""
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        ours = all(isinstance(described[part], dict) for part in ("model", "training", "data"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return described if ours else None

@@ -1,5 +1,6 @@
 """PPO runs: closed forms, resuming, learning."""
 
+import hashlib
 import signal
 from dataclasses import replace
 from functools import partial
@@ -14,14 +15,17 @@ from PIL import Image
 from stable_baselines3 import PPO
 
 from palpate.checkpoint import read_state
+from palpate.config import ModelConfig
 from palpate.control import ppo as room
-from palpate.control.claims import claim, settings_of
+from palpate.control.claims import claim, fingerprint, settings_of
 from palpate.control.game import Painter, game_options, make_game
 from palpate.control.policy import Standardised, load_policy
 from palpate.control.ppo import HELD_OUT_SEED, Run, play, train
 from palpate.control.settings import ControlConfig
 from palpate.control.vec import Envs, VecRead
 from palpate.envs.soccer import Soccer, SoccerConfig
+from palpate.models.store import build
+from palpate.representation import Representation
 from palpate.runlog import read_log
 from palpate.training import Interrupted, NonFiniteLoss
 
@@ -376,6 +380,21 @@ def test_what_draws_says_its_name() -> None:
     assert name
     with pytest.raises(ValueError, match="this world was closed"):
         world.drawn_by()
+
+
+def test_a_model_is_known_by_its_weights_under_their_first_names() -> None:
+    """Runs begun before a part of the model was a part of its own go on with the same model."""
+    torch.manual_seed(0)
+    config = ModelConfig(encoder="mlp", observation_shape=(4,), observation_dtype="float32", n=2)
+    model = Representation(build(config), {})
+    first = {name.removeprefix("body."): value for name, value in model.model.state_dict().items()}
+    assert "log_radius" in first
+    digest = hashlib.sha256(b"null")
+    for name in sorted(first):
+        digest.update(name.encode() + first[name].numpy().tobytes())
+    assert fingerprint(model) == digest.hexdigest()[:16]
+    model.model.body.log_radius.data.add_(1e-6)  # type: ignore[union-attr, operator]
+    assert fingerprint(model) != digest.hexdigest()[:16]
 
 
 def test_what_needs_a_model_says_so() -> None:

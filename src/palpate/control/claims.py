@@ -28,7 +28,10 @@ def settings_of(representation: str, config: ControlConfig, seed: int, model: Re
 def fingerprint(model: Representation) -> str:
     """Of the weights and the frame, that one trained model is not taken for another of its kind."""
     digest = hashlib.sha256(json.dumps(model.facts.get("origin")).encode())
-    for name, value in sorted(model.model.lasting_state().items()):
+    weights = {
+        name.removeprefix("body."): value for name, value in model.model.lasting_state().items()
+    }  # as once named
+    for name, value in sorted(weights.items()):
         digest.update(name.encode())
         digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]

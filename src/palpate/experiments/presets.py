@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from palpate.choices import BEND, CHOSEN_SWITCHES, choose
-from palpate.config import OBJECTIVE_ONCE, Encoder, ObjectiveConfig, TrainingConfig
+from palpate.choices import BEND, CHOSEN_SWITCHES
+from palpate.config import OBJECTIVE_ONCE, Encoder, TrainingConfig
+from palpate.plan import Asked, Plan, plan
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
 EXPERIMENTS: tuple[Experiment, ...] = ("sprites", "soccer", "ablation", "shares")
@@ -151,12 +152,12 @@ class Case:
         """All that the numbers depend on, ready for JSON."""
         everything = asdict(self)
         everything["training"] = {k: v for k, v in everything["training"].items() if k not in NOT_A_SETTING}
-        everything["chosen"], objective = self._chosen()
-        if self.fit.get("method", "interaction") == "interaction":
-            everything["objective"] = objective
-        optimizer, rate = everything["chosen"]["optimizer"], everything["chosen"].pop("learning_rate", None)
-        rate = rate or replace(self.training, optimizer=optimizer).largest_rate
-        everything["training"] |= {"optimizer": optimizer, "learning_rate": rate}
+        planned = self._plan()
+        named = ("optimizer", "jitter", "sway", "probing", *CHOSEN_SWITCHES)
+        everything["chosen"] = {choice.name: choice.value for choice in planned.choices if choice.name in named}
+        if planned.model.method == "interaction":
+            everything["objective"] = asdict(planned.model.objective)
+        everything["training"] |= {name: getattr(planned.training, name) for name in ("optimizer", "learning_rate")}
         if self.env in SOCCER.values():
             from palpate.envs.soccer.config import VERSION  # with it come all worlds, and torch
 
@@ -164,26 +165,16 @@ class Case:
         plain: dict[str, Any] = json.loads(json.dumps(everything))
         return plain
 
-    def _chosen(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What `fit` chooses where this case says nothing, and the objective: in another version they may differ."""
+    def _plan(self) -> Plan:
+        """With what `fit` chooses where this case says nothing: in another version that may differ."""
         views = 4 if self.env == SOCCER["first"] else 1
-        given = {name: self.fit[name] for name in ("body", "radius") if name in self.fit}
-        given |= self.fit.get("switches", {})
-        settings = {name: getattr(self.training, name) for name in ("optimizer", "learning_rate", "probing")}
-        choices = choose(
-            {"encoder": self.encoder, **{k: v for k, v in settings.items() if v is not None}, **given},
+        return plan(
+            Asked(encoder=self.encoder, training=self.training, **self.fit),
             shape=(64,) if self.source == "vectors" else (3 * views, self.size, self.size),
             n=2,
             triples=self.triples,
             device="cuda" if self.encoder == "resnet18" else "cpu",
-            method=self.fit.get("method", "interaction"),
-            objective=self.fit.get("objective", "contact"),
         )
-        named = ("optimizer", "learning_rate", "jitter", "sway", "probing", *CHOSEN_SWITCHES)
-        chosen = {choice.name: choice.value for choice in choices if choice.name in named}
-        switches: dict[str, Any] = {name: chosen[name] for name in CHOSEN_SWITCHES if name in chosen}
-        switches |= given
-        return chosen, asdict(ObjectiveConfig.named(self.fit.get("objective", "contact"), **switches))
 
     def digest(self) -> str:
         """Short and different for different settings."""
