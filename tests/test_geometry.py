@@ -529,7 +529,7 @@ def test_gradient_of_a_disc_toward_an_ellipse() -> None:
 
 def test_the_border_of_a_square() -> None:
     """It reaches |x| + |y| toward (x, y): its corners lie at the diagonals, its sides at 1."""
-    square = geometry.border(geometry.around(360, torch.zeros(())).abs().sum(-1))
+    square = geometry.border(geometry.around(720, torch.zeros(())).abs().sum(-1), 360)
     assert torch.allclose(square.abs().amax(-1), torch.ones(360), atol=1e-5)
     assert torch.allclose(square[45], torch.ones(2), atol=1e-5)
 
@@ -537,7 +537,7 @@ def test_the_border_of_a_square() -> None:
 def test_a_reach_that_no_convex_body_has_is_cut() -> None:
     reach = torch.ones(2, 120)
     reach[0, 0] = 5.0  # one direction alone: its neighbours do not let it
-    first, disc = geometry.border(reach)
+    first, disc = geometry.border(reach, 120)
     assert first[0].norm() < 1.01
     assert torch.allclose(disc.norm(dim=-1), torch.ones(120))
     assert torch.allclose(disc, geometry.around(120, reach))

@@ -12,7 +12,7 @@ from palpate.data.transitions import Batch
 from palpate.experiments.balls import balls
 from palpate.geometry import Segment
 from palpate.models.interaction import Interaction
-from palpate.quality import Quality, _along_axes, _closure, _rms, border, judge, read
+from palpate.quality import Quality, _along_axes, _closure, _rms, assess, border, judge, read
 from palpate.quality import Reading as Read
 
 GOOD: dict[str, Any] = {
@@ -23,6 +23,7 @@ GOOD: dict[str, Any] = {
     "stay": 0.02,
     "closure": None,
     "consistency": 0.95,
+    "elongation": 2.0,
     "misplaced": 0.03,
     "error": 0.06,
     "unit": 1.0,
@@ -101,6 +102,21 @@ def test_a_body_is_judged_by_its_own_border(switches: dict[str, Any]) -> None:
         assert torch.equal(read(model, batch).distance, model.passing(batch.o, batch.a).double())
 
 
+@pytest.mark.parametrize("ratio", [1.0, 3.0, 1 / 3])
+def test_how_long_a_body_is(ratio: float) -> None:
+    torch.manual_seed(0)
+    objective = ObjectiveConfig(body="axes", rim=True)
+    model = Interaction(ModelConfig(encoder="mlp", observation_shape=(6,), n=2, objective=objective)).eval()
+    batch = Batch(torch.randn(300, 6), torch.randn(300, 2), torch.randn(300, 6))
+    with torch.no_grad():
+        known = model.distance(batch.o, batch.o_next)
+        model.split.update(known, known)
+        model.body.log_ratio.fill_(ratio).log_()
+        model.phi_ext.head.weight[2:] *= 1e3  # sure of its axis, whichever that is
+        found = assess(model, batch).elongation
+    assert found == pytest.approx(max(ratio, 1 / ratio), rel=0.01)
+
+
 class TestAlongAxes:
     def test_by_hand(self) -> None:
         """Semi-axes 4 and 1, path across the long one at 6 from the centre: as a disc of radius 2 at 3."""
@@ -121,7 +137,7 @@ class TestFindings:
 
     def test_none(self) -> None:
         assert self.names() == []
-        assert self.names(stay=None, consistency=None) == []
+        assert self.names(stay=None, consistency=None, elongation=None) == []
 
     @pytest.mark.parametrize(
         ("changes", "name"),
@@ -130,6 +146,7 @@ class TestFindings:
             ({"equivariance": 0.3}, "agent-residual"),
             ({"stay": 0.3}, "restless-object"),
             ({"consistency": 0.7}, "unexplained-contacts"),
+            ({"elongation": 1.05}, "no-angle"),
         ],
     )
     def test_each(self, changes: dict[str, Any], name: str) -> None:

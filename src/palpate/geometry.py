@@ -84,16 +84,17 @@ def around(count: int, like: Tensor) -> Tensor:
     return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
 
 
-def border(reach: Tensor) -> Tensor:
-    """Points `[..., k, 2]` of the border of a convex body around 0, in the directions of `around`.
+def border(reach: Tensor, points: int) -> Tensor:
+    """Some `points` of the border of a convex body around 0, `[..., points, 2]`, in the directions of `around`.
 
-    `reach` [..., k] is how far it reaches in each of them: the body is what lies beyond none. So a reach that no convex
-    body has, as one that is learned may be, is cut to one.
+    `reach` [..., k] is how far it reaches in k of them: the body is what lies beyond none. So a reach that no convex
+    body has, as one that is learned may be, is cut to one. Beside a straight side that faces none of them the border
+    lies too far out, by at most half the side times pi / k.
     """
-    directions = around(reach.shape[-1], reach)
-    facing = directions @ directions.mT  # [k, k] cosines
+    toward = around(points, reach)
+    facing = toward @ around(reach.shape[-1], reach).mT  # [points, k] cosines
     length = torch.where(facing > 1e-3, reach[..., None, :] / facing.clamp(min=1e-3), torch.inf).amin(-1)
-    return length[..., None] * directions
+    return length[..., None] * toward
 
 
 def long_axis(covariance: Tensor) -> Tensor:

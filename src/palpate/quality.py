@@ -20,6 +20,7 @@ RADII = 64  # candidates for the body's radius
 FLATTEST = 1e-8  # least square of a semi-axis, of the longest one's
 WINDOW = 10  # steps over which displacements are summed up
 UNSTEADY = 0.25  # of the actions' root mean square: more is no good frame, or no rest
+ROUND = 1.1  # long over short semi-axis: less is no direction to speak of
 INCONSISTENT = 0.8  # of the contacts and of the misses that geometry is to explain, on average
 
 
@@ -32,7 +33,7 @@ class Reading(NamedTuple):
     object_next: Tensor  # [b, n]
     scene: Tensor  # [b] d_W(w, w')
     touched: Tensor  # [b] bool, by the split
-    distance: Tensor  # [b] from the body's centre to the path, by how far the body reaches to that side
+    distance: Tensor  # [b] from the body's border to the path, and its radius on top; less than 0 deep inside
     action: Tensor  # [b, n]
 
     @property
@@ -60,6 +61,13 @@ def read(model: Interaction, batch: Batch) -> Reading:
     return Reading(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
+@torch.no_grad()
+def _elongation(model: Interaction, batch: Batch) -> float:
+    covariances = [model.encode(o.to(model.inputs.unit.device)).covariance for o in batch.o.split(BLOCK)]
+    short, long = torch.linalg.eigvalsh(torch.cat(covariances).cpu().double()).sqrt().unbind(-1)  # type: ignore[arg-type]
+    return float((long / short).median())
+
+
 def _along_axes(centre: Tensor, path: Segment, covariance: Tensor) -> Tensor:
     """Distance `[b]` to the path in the space where the ellipsoid is a ball of the same volume.
 
@@ -85,6 +93,7 @@ class Quality:
     stay: float | None  # root mean square of z_ext' - z_ext over the untouched
     closure: float | None  # the same as equivariance, over several steps of an episode in a row
     consistency: float | None  # how much of the split the paths' distances to the body explain: balanced accuracy
+    elongation: float | None  # of a body with axes, long over short semi-axis, median: 1 where no angle is known
     misplaced: float | None  # error along one direction that would explain the contacts that geometry does not
     error: float  # estimate of the root mean square error of the object's place relative to the agent
     unit: float  # root mean square of the actions, beside which all lengths are to be seen
@@ -122,6 +131,7 @@ def assess(model: Interaction, batch: Batch, episode: Tensor | None = None) -> Q
         stay=stay,
         closure=None if episode is None else _closure(reading, _unbroken(batch, episode)),
         consistency=None if edge is None else edge.accuracy,
+        elongation=_elongation(model, batch) if model.config.objective.body == "axes" else None,
         misplaced=None if edge is None else edge.spread,
         error=error,
         unit=unit,
@@ -173,6 +183,17 @@ def judge(quality: Quality) -> list[Finding]:
                 {"explained": quality.consistency, "wanted at least": INCONSISTENT},
                 "A long object asks for body='axes' (in the plane); an object that moves untouched, or more than one, "
                 "cannot be explained. Otherwise train longer.",
+            )
+        )
+    if quality.elongation is not None and quality.elongation < ROUND:
+        found.append(
+            Finding(
+                "no-angle",
+                "warns",
+                "the object's body came out round, so its angle means nothing",
+                {"long over short axis": quality.elongation, "wanted at least": ROUND},
+                "An object that is as long as wide, or does not turn, is better described by body='round'. Otherwise "
+                "train longer.",
             )
         )
     return found

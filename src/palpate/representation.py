@@ -53,7 +53,8 @@ class Representation:
     @torch.no_grad()
     def border(self, observation: Any) -> Any:
         """The learned body as a closed line [b, k, 2] around the object's place: where the agent's centre is when it
-        just touches. None where there is no such line: actions not of the plane, and models that place a point."""
+        just touches, or the ellipse of a Gaussian. None where there is no such line: actions not of the plane, and
+        models that place a point."""
         lines = [self.model.border(o) for o in self._batches(observation)]
         if lines[0] is None:
             return None

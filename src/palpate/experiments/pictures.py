@@ -35,16 +35,16 @@ def illustrate(
 
     `run` is the folder of the run the model is from, where it is not `folder`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     log = (run or folder) / "metrics.jsonl"
     figures = {"curves": curves(read_log(log))} if log.exists() else {}
     scores = None
     if test is not None:
         scores = evaluate(model, test)
+        folder.mkdir(parents=True, exist_ok=True)  # not before: triples that do not fit the model leave nothing behind
         (folder / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n", encoding="utf-8")
         figures = _measured(model, test) | figures
     pictures = folder / "figures"
-    pictures.mkdir(exist_ok=True)
+    pictures.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         figure.savefig(pictures / f"{name}.png", dpi=110)
     notes = list(model.facts.get("findings", []))

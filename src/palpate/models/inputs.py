@@ -52,7 +52,7 @@ class Model(nn.Module, ABC):
 
     def border(self, o: Tensor) -> Tensor | None:
         """Where the agent's centre is when it just touches the object, around the object's place: points `[b, k, 2]`
-        of a closed line in the plane; None if the model knows no body there."""
+        of a closed line in the plane; of a Gaussian, its ellipse. None if the model knows no body there."""
         return None
 
     @property

@@ -48,7 +48,7 @@ MOST_SETTLING = 100_000  # triples: all of them are looked at together
 # Some of the contacts that a scout tells are none. So are some of those held out, and sharp borders would make of each
 # of them more than of all the others.
 DOUBT = 0.05
-BORDER_POINTS = 120
+BORDER_POINTS, BORDER_DIRECTIONS = 120, 720
 
 
 class Told(NamedTuple):
@@ -71,7 +71,7 @@ class Interaction(Model):
         self.config = config
         self.fused: Callable[..., Loss] | None = None
         objective, n = config.objective, config.n
-        self.body = Body(objective)
+        self.body = Body(objective)  # first: checkpoints number the parameters, and the body's have always led
         self.inputs = Inputs(config.observation_shape)
         self.phi_int = Branch(make_encoder(config), n)
         self.scout = Scout(config) if objective.egocentric else None
@@ -359,7 +359,7 @@ class Interaction(Model):
                 orientation = torch.atan2(y_axis, x_axis) % torch.pi
         elif objective.external == "likelihood":
             form = self._form()
-            covariance = form.covariance(shape, len(o), self.config.n)
+            covariance = form.covariance(shape, o.shape[0], self.config.n)  # len() would fix the size of an export
             if shape is not None:  # should the ratio have come out below 1, the long axis is the other one
                 orientation = axis_angle(torch.where(form.log_ratio < 0, -shape, shape))
         return Encoding(
@@ -372,13 +372,13 @@ class Interaction(Model):
             return None
         x = self.inputs(o)
         _, shape = self._seen(self.phi_ext(x))
-        u = around(BORDER_POINTS, self.inputs.unit)
+        u = around(BORDER_DIRECTIONS, self.inputs.unit)
         if objective.external == "gaussian":
             assert shape is not None
             reach = (u @ shape).norm(dim=-1)  # the root of u^T covariance u
         else:
             reach = self._form().reach(u, shape)
-        return border(reach.expand(len(o), -1)) * self.inputs.unit
+        return border(reach.expand(o.shape[0], -1), BORDER_POINTS) * self.inputs.unit
 
     def distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         """d_W `[b]` between observations."""
