@@ -59,3 +59,11 @@ def test_without_a_renderer_the_scores_are_kept(tmp_path: Path, monkeypatch: pyt
         assert drawn(tmp_path, labelled) == {"distances", "error"}
     assert (tmp_path / "scores.json").exists()
     assert (tmp_path / "report.html").exists()
+
+
+def test_triples_that_do_not_fit_the_model_leave_nothing_behind(tmp_path: Path) -> None:
+    small, large = (collect("palpate/Sprites-v0", 60, size=size, labelled=True) for size in (20, 24))
+    model = fit(small.transitions, steps=2, batch_size=16, progress=False, device="cpu", encoder="small")
+    with pytest.raises(ValueError, match="this model reads batches of"):
+        illustrate(tmp_path / "report", model, large, "a run")
+    assert not (tmp_path / "report").exists()
