@@ -360,6 +360,10 @@ class TestAlign:
         feeler.align({"observation": o[:5], "agent": turned[:5]})
         feeler.align({"observation": o[:1].repeat(50, 1), "object": torch.zeros(50, 2)})  # all on one mark
 
+    def test_rows_belong_together(self, feeler: Representation) -> None:
+        with pytest.raises(ValueError, match=r"the arrays have \{'observation': 20, 'agent': 7\} rows"):
+            feeler.align({"observation": torch.zeros(20, 4), "agent": torch.zeros(7, 2)})
+
     @pytest.mark.parametrize("known", [{}, {"agent": [[0, 0]]}, {"observation": np.zeros((1, 4))}])
     def test_what_it_needs(self, feeler: Representation, known: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="it needs 'observation' and 'agent' or 'object'"):

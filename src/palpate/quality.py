@@ -20,7 +20,7 @@ RADII = 64  # candidates for the body's radius
 FLATTEST = 1e-8  # least square of a semi-axis, of the longest one's
 WINDOW = 10  # steps over which displacements are summed up
 UNSTEADY = 0.25  # of the actions' root mean square: more is no good frame, or no rest
-ROUND = 1.1  # long over short semi-axis: less is no direction to speak of
+ROUND = 1.3  # long over short semi-axis: less was seen of round objects after short runs
 INCONSISTENT = 0.8  # of the contacts and of the misses that geometry is to explain, on average
 
 
@@ -190,7 +190,7 @@ def judge(quality: Quality) -> list[Finding]:
             Finding(
                 "no-angle",
                 "warns",
-                "the object's body came out round, so its angle means nothing",
+                "the object's body came out nearly round, so its angle says little",
                 {"long over short axis": quality.elongation, "wanted at least": ROUND},
                 "An object that is as long as wide, or does not turn, is better described by body='round'. Otherwise "
                 "train longer.",

@@ -53,8 +53,9 @@ class Representation:
     @torch.no_grad()
     def border(self, observation: Any) -> Any:
         """The learned body as a closed line [b, k, 2] around the object's place: where the agent's centre is when it
-        just touches, or the ellipse of a Gaussian. None where there is no such line: actions not of the plane, and
-        models that place a point."""
+        just touches, or the ellipse of a Gaussian. Relative to it: `encode(o).object[:, None] + border(o)` is where the
+        line lies; its last point is joined to the first. None where there is no such line: actions not of the plane,
+        and models that place a point."""
         lines = [self.model.border(o) for o in self._batches(observation)]
         if lines[0] is None:
             return None
@@ -110,6 +111,8 @@ class Representation:
             )
         if not self.model.tells_apart:
             raise ValueError(f"this model is {self.config.method!r}, which does not say which of its points is which")
+        known = {name: known_positions[name] for name in ("observation", "agent", "object") if name in known_positions}
+        _demand_equal_lengths(**known)
         encoding = self.encode(known_positions["observation"])
         gaps = [
             _floats(known_positions[name]) - _floats(estimate)
@@ -118,8 +121,8 @@ class Representation:
         ]
         gap = torch.cat(gaps)
         origin = self._origin + gap.mean(0)
-        known = torch.cat([_floats(known_positions[name]) for name in ("agent", "object") if name in known_positions])
-        off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, known))
+        places = torch.cat([_floats(known[name]) for name in ("agent", "object") if name in known])
+        off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, places))
         if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
                 f"moved by the best translation, the estimates still lie {off:.3g} from the known positions, which are "
