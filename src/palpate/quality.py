@@ -35,6 +35,7 @@ class Reading(NamedTuple):
     touched: Tensor  # [b] bool, by the split
     distance: Tensor  # [b] from the body's border to the path, and its radius on top; less than 0 deep inside
     action: Tensor  # [b, n]
+    elongation: Tensor  # [b] longest over shortest semi-axis of the body, 1 where it has none
 
     @property
     def residual(self) -> Tensor:
@@ -56,29 +57,32 @@ def read(model: Interaction, batch: Batch) -> Reading:
             distance = _along_axes(before.object, path, before.covariance)
         else:
             distance = segment_distance2(before.object, path).sqrt()
-        columns = (before.agent, after.agent, before.object, after.object, scene, model.split(scene), distance, a)
+        elongation = torch.ones_like(distance)
+        if before.covariance is not None:
+            lengths, _ = _semi_axes(before.covariance)
+            elongation = lengths[:, -1] / lengths[:, 0]
+        touched = model.split(scene)
+        columns = (before.agent, after.agent, before.object, after.object, scene, touched, distance, a, elongation)
         parts.append([x.cpu() if x.dtype == torch.bool else x.cpu().double() for x in columns])
     return Reading(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-@torch.no_grad()
-def _elongation(model: Interaction, batch: Batch) -> float:
-    covariances = [model.encode(o.to(model.inputs.unit.device)).covariance for o in batch.o.split(BLOCK)]
-    short, long = torch.linalg.eigvalsh(torch.cat(covariances).cpu().double()).sqrt().unbind(-1)  # type: ignore[arg-type]
-    return float((long / short).median())
-
-
 def _along_axes(centre: Tensor, path: Segment, covariance: Tensor) -> Tensor:
-    """Distance `[b]` to the path in the space where the ellipsoid is a ball of the same volume.
-
-    By eigenvalues: one that is next to flat, as of a run that went wrong, has no Cholesky root in float32.
-    """
-    values, axes = torch.linalg.eigh(covariance.double())
-    lengths = torch.maximum(values, FLATTEST * values[..., -1:]).sqrt()  # [b, n] semi-axes
+    """Distance `[b]` to the path in the space where the ellipsoid is a ball of the same volume."""
+    lengths, axes = _semi_axes(covariance)
     size = lengths.log().mean(-1).exp()
     root = axes.mT / lengths[..., None]
     path = Segment(path.start.double(), path.move.double())
     return size * segment_mahalanobis2(centre.double(), path, root).sqrt()
+
+
+def _semi_axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Their lengths `[b, n]`, the longest last, and directions `[b, n, n]`, in columns.
+
+    By eigenvalues: an ellipsoid next to flat, as of a run that went wrong, has no Cholesky root in float32.
+    """
+    values, axes = torch.linalg.eigh(covariance.double())
+    return torch.maximum(values, FLATTEST * values[..., -1:]).sqrt(), axes
 
 
 @final
@@ -131,7 +135,7 @@ def assess(model: Interaction, batch: Batch, episode: Tensor | None = None) -> Q
         stay=stay,
         closure=None if episode is None else _closure(reading, _unbroken(batch, episode)),
         consistency=None if edge is None else edge.accuracy,
-        elongation=_elongation(model, batch) if model.config.objective.body == "axes" else None,
+        elongation=float(reading.elongation.median()) if model.config.objective.body == "axes" else None,
         misplaced=None if edge is None else edge.spread,
         error=error,
         unit=unit,
