@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 import palpate
-from palpate.experiments.balls import balls
-from palpate.experiments.sets import mixtures
+from palpate.reproduce.balls import balls
+from palpate.reproduce.sets import mixtures
 
 BARS = {"vectors": (0.003, 180), "pictures": (0.01, 480), "space": (0.005, None)}
 

@@ -24,7 +24,7 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import FixedLocator, NullFormatter
 
 import palpate
-from palpate.experiments.balls import balls
+from palpate.reproduce.balls import balls
 
 VECTOR_RUNS, PICTURE_RUNS = 36, 6
 FAILED = 0.5  # of the constant answer's error: what is worse has found nothing

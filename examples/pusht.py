@@ -15,7 +15,7 @@ import torch
 import tyro
 
 import palpate
-from palpate.data.readings import Moment
+from palpate.collecting.readings import Moment
 from palpate.figures import overlay
 from palpate.metrics import axis_error, common_translation
 from palpate.progress import bar

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from palpate.data.transitions import Transitions
-from palpate.experiments.balls import States, mixture, picture, sample
+from palpate.reproduce.balls import States, mixture, picture, sample
 
 SIDES = (1.0, 1.0)
 

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 import palpate
+from palpate.collecting.collect import collect
 from palpate.config import TrainingConfig
-from palpate.data.collect import collect
+from palpate.contacts.split import Split
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.envs.registration import world
-from palpate.models.interaction import Interaction
-from palpate.objectives.split import Split
+from palpate.methods.interaction import Interaction
 from palpate.representation import Representation
 from palpate.runlog import read_log
-from palpate.training import Interrupted
+from palpate.training.loop import Interrupted
 
 SHORT: dict[str, Any] = {
     "steps": 6,

@@ -17,14 +17,13 @@ from typing import get_args
 
 import pytest
 
-from palpate import __version__, cli
+from palpate import __version__, bench, cli
 from palpate.cli.pairs import literal, switches
-from palpate.data.parts import Stopped
-from palpate.data.workers import WorkerError
-from palpate.experiments import bench
-from palpate.experiments.balls import balls
+from palpate.collecting.parts import Stopped
+from palpate.collecting.workers import WorkerError
+from palpate.reproduce.balls import balls
 from palpate.runlog import read_log
-from palpate.training import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted, NonFiniteLoss
 
 VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "control", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]
@@ -151,9 +150,9 @@ class TestVerbs:
         assert (objective["split_on"], objective["stay_weight"], objective["contrast_gradient"]) == ("d", 10.0, True)
 
     def test_bench(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("palpate.experiments.bench.MEASURE_SECONDS", 0.0)
-        monkeypatch.setattr("palpate.experiments.bench.SPRITES", ["palpate/Sprites-v0"])
-        monkeypatch.setattr("palpate.experiments.bench.ENCODED", {"small": (3, 20, 20), "mlp": (12,)})
+        monkeypatch.setattr("palpate.bench.MEASURE_SECONDS", 0.0)
+        monkeypatch.setattr("palpate.bench.SPRITES", ["palpate/Sprites-v0"])
+        monkeypatch.setattr("palpate.bench.ENCODED", {"small": (3, 20, 20), "mlp": (12,)})
         measure = bench._time
         monkeypatch.setattr(bench, "_time", lambda call, device, warm_up=0: measure(call, device, warm_up=0))
         code, out, _ = run("bench", "--device", "cpu")

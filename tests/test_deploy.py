@@ -22,9 +22,9 @@ from torch import nn
 import palpate
 from palpate import cli, deploy
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.models.inputs import Encoding
-from palpate.models.interaction import Interaction
-from palpate.models.store import build
+from palpate.methods.base import Encoding
+from palpate.methods.interaction import Interaction
+from palpate.methods.store import build
 from palpate.representation import Representation
 
 UNIT = 3.0  # millimetres, say

@@ -15,7 +15,7 @@ from palpate.doctor import check, probe
 from palpate.doctor.probe import Trial, small
 from palpate.doctor.verdict import judge, undecided
 from palpate.geometry import Segment, segment_distance2
-from palpate.training import Interrupted
+from palpate.training.loop import Interrupted
 
 COUNT = 2500
 

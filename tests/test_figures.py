@@ -14,7 +14,7 @@ from palpate.data.labelled import Truth
 from palpate.envs.sprites import Scene, Sprites, SpritesConfig
 from palpate.figures import BLUE, ORANGE, curves, distance_histogram, error_map, overlay
 from palpate.geometry import double_angle, ellipse
-from palpate.models.inputs import Encoding
+from palpate.methods.base import Encoding
 
 ROWS = [
     {"step": s, "agent": 1 / s, "contrast": 5 / s, "contact": 2 / s, "stay": 3 / s}

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 import palpate.data.stream
-import palpate.models.interaction
-import palpate.training
+import palpate.methods.interaction
+import palpate.training.loop
 from palpate.api import fit
+from palpate.collecting.collect import collect
 from palpate.config import ModelConfig
 from palpate.control.wrapping import Reader
-from palpate.data.collect import collect
 from palpate.envs.registration import world
 from palpate.geometry import Segment
-from palpate.models.store import build
+from palpate.methods.store import build
 from palpate.objectives.contact import clearance, contact_nll, outline, rimmed
 from palpate.representation import Representation
 
@@ -54,7 +54,7 @@ def stream() -> Any:
 
 def test_three_streams_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     parallel = readings(stream())
-    monkeypatch.setattr(palpate.models.interaction, "side_by_side", lambda branches, x: [each(x) for each in branches])
+    monkeypatch.setattr(palpate.methods.interaction, "side_by_side", lambda branches, x: [each(x) for each in branches])
     assert readings(stream()) == parallel
 
 
@@ -76,8 +76,8 @@ def test_the_captured_step_is_the_plain_step() -> None:
 
 def test_the_step_is_captured_anew_when_more_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palpate.data.stream, "JUDGED", 10)
-    monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
-    monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 10)
+    monkeypatch.setattr(palpate.methods.interaction, "SEPARABLE", -math.inf)
+    monkeypatch.setattr(palpate.training.loop, "ADAPT_EVERY", 10)
     choosy: dict[str, Any] = {"least_contacts": 0.51, "probing": 0.0}
     plain, as_they_come = readings(stream(), graph=False, **choosy), readings(stream(), least_contacts=0.0, probing=0.0)
     for captured, expected in zip(readings(stream(), **choosy), plain, strict=True):
@@ -92,8 +92,8 @@ def test_the_step_is_captured_anew_when_more_is_drawn(monkeypatch: pytest.Monkey
 def test_and_when_moves_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palpate.data.stream, "JUDGED", 10)
     monkeypatch.setattr(palpate.data.stream, "PROBE_FROM", 0.0)
-    monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
-    monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 10)
+    monkeypatch.setattr(palpate.methods.interaction, "SEPARABLE", -math.inf)
+    monkeypatch.setattr(palpate.training.loop, "ADAPT_EVERY", 10)
     captured, plain = readings(stream(), probing=0.5), readings(stream(), graph=False, probing=0.5)
     for mine, expected in zip(captured, plain, strict=True):
         assert mine.pop("separation") == pytest.approx(expected.pop("separation"), abs=0.1)

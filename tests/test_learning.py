@@ -3,7 +3,7 @@
 import pytest
 
 import palpate
-from palpate.data.collect import collect
+from palpate.collecting.collect import collect
 from palpate.envs.registration import world
 
 SIZE = 32

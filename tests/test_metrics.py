@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from palpate.data.labelled import Truth
+from palpate.methods.base import Encoding
 from palpate.metrics import (
     TITLES,
     affine_probe,
@@ -21,7 +22,6 @@ from palpate.metrics import (
     l_test,
     measure,
 )
-from palpate.models.inputs import Encoding
 
 
 def random_truth(count: int = 400, n: int = 2) -> Truth:

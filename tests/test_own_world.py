@@ -15,7 +15,7 @@ import tyro
 
 import palpate
 from palpate import cli
-from palpate.data.stepping import NAMES
+from palpate.collecting.stepping import NAMES
 from palpate.metrics import axis_error
 
 pytest.importorskip("gym_pusht", reason="needs the extra palpate[pusht]")

@@ -7,11 +7,11 @@ import torch
 from matplotlib.figure import Figure
 
 from palpate.api import fit
-from palpate.data.collect import collect
+from palpate.collecting.collect import collect
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Transitions
 from palpate.experiments import pictures
-from palpate.experiments.pictures import illustrate
+from palpate.pictures import illustrate
 
 pytestmark = pytest.mark.filterwarnings("ignore:touched and untouched")
 

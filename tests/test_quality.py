@@ -9,11 +9,11 @@ import torch
 import palpate
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
-from palpate.experiments.balls import balls
 from palpate.geometry import Segment
-from palpate.models.interaction import Interaction
+from palpate.methods.interaction import Interaction
 from palpate.quality import Quality, _along_axes, _closure, _rms, assess, border, judge, read
 from palpate.quality import Reading as Read
+from palpate.reproduce.balls import balls
 
 GOOD: dict[str, Any] = {
     "triples": 100,

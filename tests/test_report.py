@@ -7,8 +7,8 @@ import torch
 from matplotlib.figure import Figure
 
 from palpate.data.labelled import Truth
+from palpate.methods.base import Encoding
 from palpate.metrics import Scores, measure
-from palpate.models.inputs import Encoding
 from palpate.report import write_report
 
 

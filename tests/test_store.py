@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 import palpate
 from palpate.checkpoint import read_state, write_state
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.models.store import FORMAT_VERSION, build, load_model, save_model
+from palpate.methods.store import FORMAT_VERSION, build, load_model, save_model
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import palpate.data.stream
-import palpate.models.interaction
-import palpate.training
+import palpate.methods.interaction
+import palpate.training.loop
 from palpate.checkpoint import read_state, write_state
 from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
 from palpate.data.sources import OnDisk, Resident, Source
@@ -26,11 +26,11 @@ from palpate.data.stream import Stream
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.sprites import Sprites, SpritesConfig
 from palpate.interrupts import interrupt_between_steps
-from palpate.models.inputs import Loss
-from palpate.models.interaction import Interaction
-from palpate.models.store import build
+from palpate.methods.base import Loss
+from palpate.methods.interaction import Interaction
+from palpate.methods.store import build
 from palpate.runlog import RunLog, read_log
-from palpate.training import (
+from palpate.training.loop import (
     Interrupted,
     NonFiniteLoss,
     Notes,
@@ -96,14 +96,14 @@ def make_source(request: pytest.FixtureRequest, sprites: Sprites, monkeypatch: p
         return lambda: Stream(sprites, BATCH)
     if request.param == "choosy stream":  # from its first reading on, without waiting for classes that are apart
         monkeypatch.setattr(palpate.data.stream, "JUDGED", 1)
-        monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 2)
-        monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
+        monkeypatch.setattr(palpate.training.loop, "ADAPT_EVERY", 2)
+        monkeypatch.setattr(palpate.methods.interaction, "SEPARABLE", -math.inf)
         return lambda: Stream(sprites, BATCH, least_contacts=0.51)
     if request.param == "probing stream":
         monkeypatch.setattr(palpate.data.stream, "JUDGED", 1)
         monkeypatch.setattr(palpate.data.stream, "PROBE_FROM", 0.0)
-        monkeypatch.setattr(palpate.training, "ADAPT_EVERY", 2)
-        monkeypatch.setattr(palpate.models.interaction, "SEPARABLE", -math.inf)
+        monkeypatch.setattr(palpate.training.loop, "ADAPT_EVERY", 2)
+        monkeypatch.setattr(palpate.methods.interaction, "SEPARABLE", -math.inf)
         return lambda: Stream(sprites, BATCH, probing=0.5)
     if request.param == "resident":
         return lambda: Resident(triples(), BATCH, "cpu")

@@ -8,8 +8,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from palpate.api import evaluate as evaluate
     from palpate.api import fit as fit
+    from palpate.collecting.collect import collect as collect
     from palpate.control.wrapping import wrap as wrap
-    from palpate.data.collect import collect as collect
     from palpate.data.labelled import Labelled as Labelled
     from palpate.data.labelled import Truth as Truth
     from palpate.data.transitions import Transitions as Transitions
@@ -24,7 +24,7 @@ _HOMES = {
     "Transitions": "palpate.data.transitions",
     "Truth": "palpate.data.labelled",
     "check": "palpate.doctor.check",
-    "collect": "palpate.data.collect",
+    "collect": "palpate.collecting.collect",
     "evaluate": "palpate.api",
     "export": "palpate.deploy",
     "fit": "palpate.api",

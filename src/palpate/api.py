@@ -13,23 +13,23 @@ from torch import Tensor
 
 from palpate import __version__
 from palpate.config import BaselineConfig, Body, Encoder, Method, Objective, TrainingConfig
+from palpate.contacts.split import SEPARABLE
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
 from palpate.data.sources import Source, source
 from palpate.data.stream import Stream
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SPRITES, stream_world
 from palpate.envs.sprites import Sprites
+from palpate.methods.base import Encoding, Model
+from palpate.methods.interaction import Interaction
+from palpate.methods.store import build
 from palpate.metrics import Scores, measure
-from palpate.models.inputs import Encoding, Model
-from palpate.models.interaction import Interaction
-from palpate.models.store import build
-from palpate.objectives.split import SEPARABLE
 from palpate.plan import Asked, plan
 from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
 from palpate.runlog import claim
-from palpate.training import steps_done, train, training_device
+from palpate.training.loop import steps_done, train, training_device
 
 COINCIDENCE = 0.02  # share of test triples that may be among those learned from by chance
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from palpate import __version__
-from palpate.data.disk import write_whole
-from palpate.models.inputs import Encoding, Model
+from palpate.disk import write_whole
+from palpate.methods.base import Encoding, Model
 from palpate.representation import Representation
 
 Format = Literal["onnx", "torch"]

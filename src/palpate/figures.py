@@ -16,9 +16,9 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
 
+from palpate.contacts.split import SMALLEST
 from palpate.data.labelled import Truth
-from palpate.models.inputs import Encoding
-from palpate.objectives.split import SMALLEST
+from palpate.methods.base import Encoding
 
 Array = NDArray[Any]
 

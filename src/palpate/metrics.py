@@ -13,7 +13,7 @@ from torch import Tensor
 
 from palpate.data.labelled import Truth
 from palpate.geometry import axis_angle, double_angle
-from palpate.models.inputs import Encoding
+from palpate.methods.base import Encoding
 
 PAIRS = 100_000  # of points whose distances are compared: their mean is good to about 1 %
 NEAR = 0.05  # of the largest true distance: relative distortion of shorter ones measures noise

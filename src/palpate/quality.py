@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from palpate.contacts.split import SEPARABLE
 from palpate.data.check import Finding
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment, segment_distance2, segment_mahalanobis2
-from palpate.models.interaction import Interaction
-from palpate.objectives.split import SEPARABLE
+from palpate.methods.interaction import Interaction
 
 BLOCK = 256  # rows encoded at a time
 RADII = 64  # candidates for the body's radius

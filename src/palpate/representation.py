@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from palpate.config import ModelConfig
-from palpate.models.inputs import Encoding, Model
-from palpate.models.store import load_model, save_model
+from palpate.methods.base import Encoding, Model
+from palpate.methods.store import load_model, save_model
 
 ENCODE_ROWS = 256
 TELLING_ROWS = 10  # known positions, from which on they can contradict the frame

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.experiments import control as room
-from palpate.experiments.runs import alone
-from palpate.models.store import build, load_model
+from palpate.contest import control as room
+from palpate.methods.store import build, load_model
 from palpate.representation import Representation
-from palpate.training import Interrupted
+from palpate.reproduce.runs import alone
+from palpate.training.loop import Interrupted
 
 COMMAND = [sys.executable, "-m", "palpate.cli", "control"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -24,10 +24,10 @@ from palpate.control.ppo import HELD_OUT_SEED, Run, play, train
 from palpate.control.settings import ControlConfig
 from palpate.control.vec import Envs, VecRead
 from palpate.envs.soccer import Soccer, SoccerConfig
-from palpate.models.store import build
+from palpate.methods.store import build
 from palpate.representation import Representation
 from palpate.runlog import read_log
-from palpate.training import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted, NonFiniteLoss
 
 TINY = ControlConfig(
     steps=240,

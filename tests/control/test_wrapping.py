@@ -16,7 +16,7 @@ from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.control.shards import WorkerFailed
 from palpate.control.vec import Envs, VecRead
 from palpate.control.wrapping import Positions, Reader, VectorPositions
-from palpate.models.store import build
+from palpate.methods.store import build
 from palpate.representation import Representation
 
 

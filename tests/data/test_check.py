@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from palpate.collecting.collect import collect
 from palpate.data.check import Checkup, Finding, check_arrays, worst_first
-from palpate.data.collect import collect
 from palpate.data.transitions import Transitions
-from palpate.experiments.balls import balls
+from palpate.reproduce.balls import balls
 
 COUNT = 1200
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from palpate.data import blocks, disk, files, sources, stream, transitions
+from palpate import disk
+from palpate.collecting import blocks
+from palpate.data import files, sources, stream, transitions
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream, Truth
 from palpate.data.stream import Stream
 from palpate.data.transitions import Transitions
@@ -195,4 +197,4 @@ def test_the_training_path_does_not_import_the_truth(module: object) -> None:
     tree = ast.parse(inspect.getsource(module))
     imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert imported
-    assert not {"palpate.data", "palpate.data.labelled", "palpate.data.collect"} & set(imported)
+    assert not {"palpate.data", "palpate.data.labelled", "palpate.collecting.collect"} & set(imported)

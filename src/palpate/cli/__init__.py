@@ -83,10 +83,10 @@ def _demand_flags(arguments: list[str]) -> None:
 
 def _explain(error: Exception, arguments: list[str]) -> None:
     """Ends that are neither done nor a bug; whatever else it is goes on as it came."""
-    from palpate.data.parts import Stopped
-    from palpate.data.workers import WorkerError
-    from palpate.experiments.crew import Halted
-    from palpate.training import Interrupted, NonFiniteLoss
+    from palpate.collecting.parts import Stopped
+    from palpate.collecting.workers import WorkerError
+    from palpate.reproduce.crew import Halted
+    from palpate.training.loop import Interrupted, NonFiniteLoss
 
     if isinstance(error, Halted):
         again = shlex.join(["palpate", *(a for a in arguments if a != "--force")])

@@ -15,8 +15,8 @@ class Bench:
     """With torch.compile."""
 
     def __call__(self) -> None:
-        from palpate.experiments.bench import bench
-        from palpate.training import training_device
+        from palpate.bench import bench
+        from palpate.training.loop import training_device
 
         device = training_device(TrainingConfig(device=self.device))  # type: ignore[arg-type]
         print(f"{'path':<60} {'ms':>10} {'per second':>12}")

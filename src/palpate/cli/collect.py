@@ -66,9 +66,9 @@ class Collect:
     def __call__(self) -> None:
         import time
 
-        from palpate.data.blocks import dropped
-        from palpate.data.collect import collect
-        from palpate.data.workers import available_cores
+        from palpate.collecting.blocks import dropped
+        from palpate.collecting.collect import collect
+        from palpate.collecting.workers import available_cores
         from palpate.progress import bar
 
         if self.resume and self.force:

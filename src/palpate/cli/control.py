@@ -34,8 +34,8 @@ class Control:
     settings: OmitArgPrefixes[ControlConfig] = field(default_factory=ControlConfig)
 
     def __call__(self) -> None:
-        from palpate.experiments.contest import write_contest
-        from palpate.experiments.control import control
+        from palpate.contest.compare import write_contest
+        from palpate.contest.control import control
 
         if self.seeds < 1 or self.first_seed < 0:
             raise ValueError(

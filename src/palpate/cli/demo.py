@@ -19,7 +19,7 @@ class Demo:
     """Overwrite a run that is there."""
 
     def __call__(self) -> None:
-        from palpate.experiments.demo import SIZE, demo
+        from palpate.demo import SIZE, demo
 
         outcome = demo(self.out, steps=self.steps, seed=self.seed, resume=self.resume, overwrite=self.force)
         agent, thing = outcome.pixels

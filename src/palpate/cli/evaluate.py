@@ -21,7 +21,7 @@ class Evaluate:
 
     def __call__(self) -> None:
         from palpate.data.labelled import Labelled
-        from palpate.experiments.pictures import illustrate
+        from palpate.pictures import illustrate
         from palpate.representation import load
 
         out = self.out or self.run / "evaluations" / self.data.stem

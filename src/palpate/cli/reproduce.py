@@ -64,9 +64,9 @@ class Reproduce:
     """Make runs again that are there."""
 
     def __call__(self) -> None:
-        from palpate.experiments.control import demand_ppo
-        from palpate.experiments.presets import EXPERIMENTS
-        from palpate.experiments.tournament import demand_models
+        from palpate.contest.control import demand_ppo
+        from palpate.contest.tournament import demand_models
+        from palpate.reproduce.presets import EXPERIMENTS
 
         if self.experiment == "control" and (self.worlds or self.slurm or self.paper_schedule):
             raise ValueError(
@@ -96,8 +96,8 @@ class Reproduce:
 
     def _run(self, experiments: tuple[Any, ...]) -> dict[str, str]:
         """Why runs failed, by name."""
-        from palpate.experiments.presets import cases
-        from palpate.experiments.reproduce import most_jobs, reproduce
+        from palpate.reproduce.campaign import most_jobs, reproduce
+        from palpate.reproduce.presets import cases
 
         slurm = self._slurm()
         only = {"worlds": self.worlds, "methods": self.methods}
@@ -110,8 +110,8 @@ class Reproduce:
 
     def _play(self) -> dict[str, str]:
         """The same of control."""
-        from palpate.experiments.contest import write_contest
-        from palpate.experiments.tournament import FOLDER, tournament
+        from palpate.contest.compare import write_contest
+        from palpate.contest.tournament import FOLDER, tournament
 
         games = tournament(
             self._preset(),
@@ -131,9 +131,9 @@ class Reproduce:
         return {}
 
     def _redraw(self, experiments: tuple[Any, ...], played: bool) -> None:
-        from palpate.experiments.contest import write_contest
-        from palpate.experiments.reproduce import tables_and_figures
-        from palpate.experiments.tournament import FOLDER
+        from palpate.contest.compare import write_contest
+        from palpate.contest.tournament import FOLDER
+        from palpate.reproduce.campaign import tables_and_figures
 
         tables, written = tables_and_figures(self.out, experiments)
         if played and any((self.out / FOLDER).glob("*.json")):
@@ -145,13 +145,13 @@ class Reproduce:
         self._say(tables, written)
 
     def _preset(self) -> Any:
-        from palpate.experiments.reproduce import choose_preset
+        from palpate.reproduce.campaign import choose_preset
 
         return choose_preset(self.preset, self.device, self.steps)
 
     def _place(self) -> Any:
-        from palpate.experiments.runs import Place
-        from palpate.experiments.tournament import WORLD
+        from palpate.contest.tournament import WORLD
+        from palpate.reproduce.runs import Place
 
         return Place(
             out=self.out,
@@ -163,7 +163,7 @@ class Reproduce:
         )
 
     def _slurm(self) -> Any:
-        from palpate.experiments.cluster import Slurm
+        from palpate.reproduce.cluster import Slurm
 
         if not self.slurm:
             if self.partition is not None:

@@ -54,8 +54,8 @@ class Train:
     def __call__(self) -> None:
         from palpate.api import fit
         from palpate.envs.registration import stream_world
-        from palpate.experiments.pictures import illustrate
-        from palpate.training import training_device
+        from palpate.pictures import illustrate
+        from palpate.training.loop import training_device
 
         if (self.data is None) == (self.env is None):
             both = "" if self.data is None else ", not both"
@@ -93,7 +93,7 @@ class Train:
         print(f"Load it with palpate.load({str(self.out)!r})")
 
     def _test(self, options: dict[str, Any]) -> "Labelled | None":
-        from palpate.data.collect import collect
+        from palpate.collecting.collect import collect
         from palpate.data.labelled import Labelled
 
         if self.test is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from palpate.control.settings import NOT_A_SETTING, ControlConfig
-from palpate.data.disk import write_whole
+from palpate.disk import write_whole
 from palpate.representation import Representation
 
 

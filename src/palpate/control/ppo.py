@@ -23,6 +23,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
 
 from palpate.checkpoint import read_state, write_state
+from palpate.collecting.workers import available_cores
 from palpate.config import TrainingConfig
 from palpate.control.claims import claim, demand_own, settings_of
 from palpate.control.film import film
@@ -31,11 +32,10 @@ from palpate.control.policy import Act, Standardised, policy_arguments
 from palpate.control.settings import ControlConfig
 from palpate.control.vec import Envs, VecRead
 from palpate.control.wrapping import wrap
-from palpate.data.workers import available_cores
 from palpate.interrupts import interrupt_between_steps
 from palpate.representation import Representation
 from palpate.runlog import RunLog, read_log
-from palpate.training import Interrupted, NonFiniteLoss, training_device
+from palpate.training.loop import Interrupted, NonFiniteLoss, training_device
 
 HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
 RANDOM_SEED = 0  # of the policy that all are compared with

@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from palpate import __version__
-from palpate.data.disk import Disk
+from palpate.disk import Disk
 from palpate.interrupts import interrupts_wait
 
 Columns: TypeAlias = Mapping[str, np.ndarray]

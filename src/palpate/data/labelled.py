@@ -1,7 +1,7 @@
 """Triples with true states: for measuring a representation and for the supervised model, never for learning one.
 
 Supervision cannot leak as long as only those who measure (`metrics`, `figures`, `api.evaluate`, `experiments`), the
-supervised model and `data.collect`, which records the truth, import this module.
+supervised model and `collecting.collect`, which records the truth, import this module.
 """
 
 import os

@@ -17,12 +17,12 @@ from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor.verdict import FOLLOWS
 from palpate.encoders import MLP
-from palpate.models.inputs import Branch
-from palpate.models.interaction import Interaction
+from palpate.methods.interaction import Interaction
+from palpate.networks import Branch
 from palpate.objectives.equivariance import equivariance
 from palpate.progress import bar
 from palpate.quality import Reading, border, read
-from palpate.training import Interrupted, train
+from palpate.training.loop import Interrupted, train
 
 PROBE_ROWS, HELD_ROWS = 12_000, 2000  # at most
 PROBE_SIDE, PROBE_WIDTH, PROBE_BATCH = 32, 96, 128  # pixels, width of an MLP, triples: enough to see, quick to train

@@ -1,7 +1,7 @@
 """What the numbers of a short training run mean."""
 
+from palpate.contacts.split import SEPARABLE
 from palpate.data.check import Finding, Severity
-from palpate.objectives.split import SEPARABLE
 
 FOLLOWS = (0.3, 0.6)  # residual of the displacements, in actions: warns, forbids
 EVEN = (0.75, 0.55)  # how far the longest moves get, over how far the shortest do

@@ -1,0 +1,1 @@
+"""Triples out of environments."""

@@ -1,0 +1,1 @@
+"""Which triples were in contact."""

@@ -1,0 +1,1 @@
+"""Control policies trained on learned positions, and their comparison."""

@@ -1,0 +1,134 @@
+"""A baseline: two keypoints in the picture (Kulkarni et al. 2019, "Unsupervised learning of object keypoints").
+
+What is at the keypoints of one picture is put into another; the keypoints are good when the features so transported
+explain the first. Nothing tells which is the agent: an order is chosen where labels are allowed (`palpate.metrics`).
+Legend: b batch, k keypoints, c feature channels, h and w height and width of the feature maps.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from palpate.config import ModelConfig
+from palpate.data.transitions import Batch
+from palpate.encoders import BasicBlock
+from palpate.inputs import Inputs
+from palpate.methods.base import Encoding, Loss, Model
+from palpate.methods.decoders import Grow
+from palpate.objectives.keypoints import heat, soft_argmax, transport
+
+KEYPOINTS = 2
+STRIDE = 4  # pixels to a cell of the feature maps
+# Heat maps begin wide and have shrunk to their size when this share of the run is done. At their size from the start,
+# both keypoints settle on the larger body and see nothing of the other; wide ones share the picture, and part as they
+# shrink.
+FIRST_STD, SHRUNK_AT = 0.4, 0.6
+
+
+class FeatureMap(nn.Module):
+    """A picture at a quarter of its resolution, `width` channels deep.
+
+    Kernels of even size in even steps are centred: cell j looks at pixels 4j to 4j + 3 and evenly around them.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], *, residual: bool) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.margin = (0, -width % STRIDE, 0, -height % STRIDE)
+        layers: list[nn.Module]
+        if residual:
+            layers = [*_convolution(channels, 64, 8, 2), *_convolution(64, 64, 4, 2)]
+            layers += [BasicBlock(64, 64, 1), BasicBlock(64, 64, 1), BasicBlock(64, 128, 1), BasicBlock(128, 128, 1)]
+        else:
+            layers = [*_convolution(channels, 32, 8, 4), *_convolution(32, 32, 3, 1), *_convolution(32, 32, 3, 1)]
+        self.width = 128 if residual else 32
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(F.pad(x, self.margin, mode="replicate"))
+
+
+def _convolution(channels_in: int, channels: int, side: int, stride: int) -> list[nn.Module]:
+    convolution = nn.Conv2d(channels_in, channels, side, stride, (side - stride + 1) // 2, bias=False)
+    return [convolution, nn.BatchNorm2d(channels), nn.ReLU()]
+
+
+class Transporter(Model):
+    """Phi, the feature maps, Psi, the keypoints, and a decoder that refines what was transported."""
+
+    tells_apart = False
+    rows: Tensor
+    columns: Tensor
+    stretch: Tensor  # of the heat maps, which are round in pixels
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.inputs = Inputs(config.observation_shape)
+        _, height, width = shape = config.observation_shape
+        residual = config.encoder == "resnet18"
+        self.phi = FeatureMap(shape, residual=residual)  # type: ignore[arg-type]
+        self.psi = FeatureMap(shape, residual=residual)  # type: ignore[arg-type]
+        self.head = nn.Conv2d(self.psi.width, KEYPOINTS, 1, bias=False)
+        self.decoder = Grow(self.phi.width, [128, 64] if residual else [32], shape, residual=residual)  # type: ignore[arg-type]
+        for network in (self.phi, self.psi, self.decoder):
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # Middles of the cells, in pictures: y is up.
+        self.register_buffer("rows", 1 - (torch.arange(math.ceil(height / STRIDE)) + 0.5) * STRIDE / height, False)
+        self.register_buffer("columns", (torch.arange(math.ceil(width / STRIDE)) + 0.5) * STRIDE / width, False)
+        longer = max(height, width)
+        self.register_buffer("stretch", torch.tensor([longer / width, longer / height]), False)
+        self.fused: dict[str, Callable[[Tensor], Tensor]] = {}
+
+    def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
+        """Squared error of each picture of a pair, explained by transport from the other."""
+        both = torch.cat((batch.o, batch.o_next))
+        x = self.inputs(both)  # what is to be drawn is never disturbed
+        drawn = self._transported(self.inputs(both, generator), progress)
+        with torch.autocast(x.device.type, enabled=False):
+            return Loss({"reconstruction": (drawn.float() - x).square().mean() / 2}, {})
+
+    def _transported(self, x: Tensor, progress: Tensor) -> Tensor:
+        """Each picture of o and o', stacked [2b, ...], drawn from the other and what is at its own keypoints."""
+        features, points = self._ask("phi", x), self._points(x)
+        last = self.config.baseline.keypoint_std
+        std = last * (FIRST_STD / last) ** (1 - progress / SHRUNK_AT).clamp(min=0)
+        mask = heat(points, self.rows, self.columns, std * self.stretch)  # [2b, h, w]
+        # Nothing is learned as a source: features that make way for anything would be the best ones.
+        source, source_mask = (y.detach().roll(len(x) // 2, 0) for y in (features, mask))
+        return self._ask("decoder", transport(source, features, source_mask, mask))
+
+    def _points(self, x: Tensor) -> Tensor:
+        """Keypoints `[b, k, 2]` in the unit square."""
+        maps = self._ask("psi", x)
+        with torch.autocast(x.device.type, enabled=False):  # a position needs more than bf16's 8 bits
+            return soft_argmax(self.head(maps.float()), self.rows, self.columns)
+
+    def _ask(self, name: str, x: Tensor) -> Tensor:
+        fused = self.fused.get(name) if self.training else None
+        return getattr(self, name)(x) if fused is None else fused(x)
+
+    def encode(self, o: Tensor) -> Encoding:
+        """The two keypoints, in the unit square of the picture and in no particular order."""
+        first, second = self._points(self.inputs(o)).unbind(1)
+        return Encoding(first, second, None, None)
+
+    def reconstruct(self, o: Tensor, o_next: Tensor) -> Tensor:
+        """`o_next` as drawn from `o` and what is at the keypoints of `o_next`, of the same type."""
+        drawn = self._transported(self.inputs(torch.cat((o, o_next))), torch.ones((), device=o.device))
+        return self.inputs.observation(drawn[len(o) :], like=o)
+
+    def vitals(self) -> dict[str, float]:
+        return {}
+
+    def compile_step(self) -> None:
+        self.fused = {
+            name: torch.compile(getattr(self, name).forward, dynamic=False) for name in ("phi", "psi", "decoder")
+        }
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": list(self.parameters())}]

@@ -1,0 +1,100 @@
+"""A baseline: the object as the latent of a variational autoencoder (paper, Sec. 5; Kingma and Welling 2013).
+
+phi_int is learned by equivariance as in the method itself. z_ext has many dimensions under a standard Gaussian prior
+and no geometry: a position is read from it by a probe that sees labels (`palpate.metrics`), never here.
+Legend: b batch, n ambient dimension, k dimension of z_ext, d numbers in an observation.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from palpate.config import ModelConfig
+from palpate.data.transitions import Batch
+from palpate.inputs import Inputs
+from palpate.methods.base import Encoding, Loss, Model
+from palpate.methods.decoders import make_decoder
+from palpate.networks import Branch, make_encoder, side_by_side
+from palpate.objectives.equivariance import equivariance
+from palpate.objectives.prior import standard_kl
+
+LOG_VARIANCE = 10.0  # the posterior's stays within +-, softly: exp would overflow in the first steps of a large network
+# Before the decoder uses z_ext, the prior alone pulls at phi_ext, and in a few steps all its units are dead. So z_ext
+# begins with little noise, and the prior gains its weight over this share of the run.
+FIRST_LOG_VARIANCE, WARM_UP = -4.0, 0.3
+
+
+class VAE(Model):
+    """phi_int by equivariance, z_ext by reconstruction from both."""
+
+    places_object = False
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.inputs = Inputs(config.observation_shape)
+        latent = config.baseline.latent_dim
+        self.phi_int = Branch(make_encoder(config), config.n)
+        self.phi_ext = Branch(make_encoder(config), 2 * latent)
+        nn.init.constant_(self.phi_ext.head.bias[latent:], FIRST_LOG_VARIANCE)
+        self.decoder = make_decoder(config, latent)
+        self.fused: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
+        """L_int (Eq. 3) and the negative evidence bound of o and o', both divided by the d numbers of an observation.
+
+        The likelihood is Gaussian with the spread each channel has over the data, not 1 of 255: a sprite on a few
+        pixels is then many spreads away from its background and worth encoding. Divided by d the terms stay near 1,
+        and neither drowns L_int where gradients are clipped.
+        """
+        both = torch.cat((batch.o, batch.o_next))
+        x = self.inputs(both)  # what is to be drawn is never disturbed
+        z_int, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs(both, generator))
+        mean, log_variance = self._posterior(ext)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        z_ext = mean + noise * (log_variance / 2).exp()
+        # The agent is placed by Eq. 3 alone: drawing it well would bend its frame.
+        drawn = self._draw(z_int.detach(), z_ext)
+        with torch.autocast(x.device.type, enabled=False):
+            z_int, z_int_next = z_int.chunk(2)
+            nats = standard_kl(mean, log_variance)
+            beta = self.config.baseline.beta * (progress / WARM_UP).clamp(max=1)
+            terms = {
+                "agent": equivariance(z_int, batch.a / self.inputs.unit, z_int_next).mean(),
+                "reconstruction": (drawn.float() - x).square().mean() / 2,
+                "prior": beta * nats.mean() / x[0].numel(),
+            }
+        return Loss(terms, {"nats": nats.mean().detach()})
+
+    def _posterior(self, ext: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and logarithmic variance [b, k] of z_ext."""
+        mean, log_variance = ext.chunk(2, -1)
+        return mean, LOG_VARIANCE * torch.tanh(log_variance / LOG_VARIANCE)
+
+    def _draw(self, z_int: Tensor, z_ext: Tensor) -> Tensor:
+        decoder = self.fused if self.fused is not None and self.training else self.decoder
+        return decoder(z_int, z_ext)
+
+    def encode(self, o: Tensor) -> Encoding:
+        """The agent's position; as the object the posterior's mean [b, k], which is no position."""
+        x = self.inputs(o)
+        return Encoding(self.phi_int(x) * self.inputs.unit, self._posterior(self.phi_ext(x))[0], None, None)
+
+    def reconstruct(self, o: Tensor) -> Tensor:
+        """What the decoder draws from the latent's mean, as observations `[b, ...]` of the same type."""
+        x = self.inputs(o)
+        mean, _ = self._posterior(self.phi_ext(x))
+        return self.inputs.observation(self.decoder(self.phi_int(x), mean), like=o)
+
+    def vitals(self) -> dict[str, float]:
+        return {}
+
+    def compile_step(self) -> None:
+        for branch in (self.phi_int, self.phi_ext):
+            branch.fuse()
+        self.fused = torch.compile(self.decoder.forward, dynamic=False)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": list(self.parameters())}]
