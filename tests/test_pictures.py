@@ -10,7 +10,7 @@ from palpate.api import fit
 from palpate.collecting.collect import collect
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Transitions
-from palpate.experiments import pictures
+from palpate import pictures
 from palpate.pictures import illustrate
 
 pytestmark = pytest.mark.filterwarnings("ignore:touched and untouched")
