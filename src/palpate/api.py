@@ -12,16 +12,15 @@ import torch
 from torch import Tensor
 
 from palpate import __version__
-from palpate.config import BaselineConfig, Body, Encoder, Method, Objective, TrainingConfig
-from palpate.contacts.split import SEPARABLE
+from palpate.choices import Facts
+from palpate.config import BaselineConfig, Encoder, ObjectiveConfig, SettledTraining, TrainingConfig
+from palpate.data.check import demand_variety
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
-from palpate.data.sources import Source, source
-from palpate.data.stream import Stream
+from palpate.data.sources import Resident, source
+from palpate.data.stream import SteerableWorld, Stream, World
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SPRITES, stream_world
-from palpate.envs.sprites import Sprites
 from palpate.methods.base import Encoding, Model
-from palpate.methods.interaction import Interaction
 from palpate.methods.store import build
 from palpate.metrics import Scores, measure
 from palpate.plan import Asked, plan
@@ -29,15 +28,18 @@ from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
 from palpate.runlog import claim
-from palpate.training.loop import steps_done, train, training_device
+from palpate.training.feeds import Feed, Oversampled, Selected
+from palpate.training.loop import train, training_device
+from palpate.training.state import steps_done
+from palpate.traits import METHODS, Traits
 
-COINCIDENCE = 0.02  # share of test triples that may be among those learned from by chance
+COINCIDENCE = 0.02  # share of test triples that may be in the training set by chance
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
-HELD_OUT_BLOCK = 256  # rows looked at together
+BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples that are looked at together, as float32
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 
-Data = Transitions | Labelled | Sprites | str | os.PathLike[str]
+Data = Transitions | Labelled | World | str | os.PathLike[str]
 
 
 def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
@@ -60,17 +62,14 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
 
 
 def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
-    """What a representation says of every triple, block by block."""
-    interaction = model.config.method == "interaction"
-    geometric = interaction and model.config.objective.external == "likelihood"
+    """What a representation says about every triple, block by block; None for what it cannot answer."""
     encodings, contacts, touches = [], [], []
+    predicts = METHODS[model.config.method].predicts
     for block in labelled.transitions.blocks():
         rows = labelled.transitions.rows(block)
         encodings.append(model.encode(rows.o))
-        if interaction:
-            contacts.append(model.contact(rows.o, rows.a, rows.o_next))
-        if geometric:
-            touches.append(model.would_touch(rows.o, rows.a))
+        contacts.append(model.contact(*rows) if model.model.separation() is not None else None)
+        touches.append(model.would_touch(rows.o, rows.a) if predicts else None)
     encoding = Encoding(*map(_joined, zip(*encodings, strict=True)))  # type: ignore[arg-type]
     return encoding, _joined(contacts), _joined(touches)
 
@@ -83,13 +82,15 @@ def fit(
     data: Data,
     *,
     out: str | os.PathLike[str] | None = None,
-    method: Method = "interaction",
-    objective: Objective = "contact",
-    encoder: Encoder = "auto",
+    method: str = "interaction",
+    objective: str = "contact",
+    encoder: Encoder | None = None,
     shrink: int | None = None,
-    body: Body | None = None,
+    body: str | None = None,
     radius: float | None = None,
-    switches: Mapping[str, Any] | None = None,
+    egocentric: bool = False,
+    refine: bool | None = None,
+    rest_floor: float | None = None,
     baseline: BaselineConfig | None = None,
     training: TrainingConfig | None = None,
     test: Labelled | None = None,
@@ -101,170 +102,181 @@ def fit(
 ) -> Representation:
     """Learn a representation from triples.
 
-    `data` are `Transitions`, a file of them, or a world that streams fresh ones (an id such as "palpate/Sprites-v0").
-    What is left open is chosen to suit them, said, and kept with the reason in `facts["choices"]`: encoder, shrink (of
-    large pictures), body, outline, rim, steps, batch_size, optimizer, learning_rate, jitter, sway, probing,
-    contrast_floor, stay_weight, stay_rise, bend.
-    `switches` changes fields of `ObjectiveConfig`, further keywords those of `TrainingConfig` (steps, seed, device...);
-    `baseline` is for the methods "vae" and "transporter", which look neither at the objective nor at the body.
+    `data` are `Transitions`, a file of them, or a world that streams fresh ones: an id such as "palpate/Sprites-v0", or
+    any object of the protocol `palpate.data.stream.World`. Settings that are left out are chosen to suit the data,
+    shown, and kept with the reason in `facts["choices"]`. `body`, `radius`, `egocentric`, `refine` and `rest_floor` are
+    those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps, seed, device...); `baseline` is
+    for the methods "vae" and "transporter".
+
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
-    triples, is only measured on; `watch` is called with every reading. Of a fixed set a tenth is held out, in whole
+    triples, is only measured on; `watch` is called with every reading. A tenth of a fixed set is held out, in whole
     episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without
     labels, how well.
     """
-    config = replace(training or TrainingConfig(steps=0, batch_size=0), **changes)
+    config = replace(training or TrainingConfig(), **changes)
     device = training_device(config)
     torch.manual_seed(config.seed)
-    data = _opened(data, method, device)
-    triples = data.transitions if isinstance(data, Labelled) else data
+    scene = ObjectiveConfig(body=body, radius=radius, egocentric=egocentric, refine=refine, rest_floor=rest_floor)
+    asked = Asked(
+        method=method,
+        objective=objective,
+        encoder=encoder,
+        shrink=shrink,
+        scene=scene,
+        baseline=baseline or BaselineConfig(),
+        training=config,
+    )
+    traits = METHODS[asked.name]
+    opened = _opened(data, traits, device)
     if test is not None and not isinstance(test, Labelled):
         raise ValueError(f"test is {test!r}; allowed are labelled triples, palpate.Labelled")
-    if test is not None and isinstance(triples, Transitions):
-        _warn_of_seen(test.transitions, triples)
-    model_config, config, choices, left_open = plan(
-        Asked(
-            method=method,
-            objective=objective,
-            encoder=encoder,
-            shrink=shrink,
-            body=body,
-            radius=radius,
-            switches=switches or {},
-            baseline=baseline or BaselineConfig(),
-            training=config,
-        ),
-        shape=triples.observation_shape,
-        n=triples.n,
-        triples=None if isinstance(triples, Sprites) else len(triples),
-        device=device.type,
-    )
-    feed = _feed(data, method, config, device)
-    model_config = replace(model_config, observation_dtype="uint8" if feed.sample.o.dtype == torch.uint8 else "float32")
-    facts: dict[str, Any] = {"palpate_version": __version__, "training": asdict(config), "data": feed.name}
-    facts["choices"] = [choice._asdict() for choice in choices]
-    model = build(model_config).to(device)
-    model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)), feed.actions)
-    model.inputs.jitter, model.inputs.sway = config.jitter or 0.0, config.sway or 0.0
-    described = {"model": asdict(model_config), "training": asdict(config), "data": {"data": feed.name}}
+    if test is not None and isinstance(opened, Transitions | Labelled):
+        _warn_of_seen(test.transitions, _triples(opened))
+    model_config, settled, choices, left_open = plan(asked, _facts(opened, device))
+    material = _material(opened, traits, settled, device)
+    dtype = "uint8" if material.sample.o.dtype == torch.uint8 else "float32"
+    model = build(replace(model_config, observation_dtype=dtype)).to(device)
+    model.measure(Batch(*(x.to(device) for x in material.sample)), material.actions)
+    model.inputs.augment = settled.augment or "none"
+    facts: dict[str, Any] = {
+        "palpate_version": __version__,
+        "training": asdict(settled),
+        "data": material.name,
+        "choices": [choice._asdict() for choice in choices],
+    }
+    described = {"model": asdict(model.config), "training": asdict(settled), "data": {"data": material.name}}
     folder = None if out is None else claim(Path(out), described, resume=resume, overwrite=overwrite)
     if progress:
         say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
         if resume and folder is not None:
             done = steps_done(folder)
-            say(f"going on after step {done} of {config.steps}" if done < config.steps else "this run was finished")
-
-    first: tuple[int, float] | None = None
-    with bar(f"{method}, {model_config.encoder} on {device.type}", config.steps, show=progress) as advance:
-
-        def show(step: int, readings: dict[str, float]) -> None:
-            nonlocal first
-            now = time.monotonic()
-            first = first or (step, now)
-            speed = (step - first[0]) / (now - first[1]) if step > first[0] else None
-            advance(step, _note(readings, speed))
-            if watch:
-                watch(step, readings)
-
+            say(f"continuing after step {done} of {settled.steps}" if done < settled.steps else "this run was finished")
+    title = f"{model.config.method}, {model.config.encoder} on {device.type}"
+    with bar(title, settled.steps, show=progress) as advance:
         try:
             train(
                 model,
-                feed.batches,
-                config,
+                material.feed,
+                settled,
                 folder=folder,
-                evaluate=_evaluation(feed.held_out, test, facts, device),
-                criterion=None if feed.held_out is None else "held_out",
-                watch=show,
+                evaluate=_evaluation(material.held_out, test, facts, device),
+                criterion=None if material.held_out is None else "held_out",
+                watch=_Display(advance, watch),
             )
         finally:
-            feed.batches.close()
-    facts["findings"] = []
-    if isinstance(model, Interaction):
-        with torch.no_grad():
-            model.recall(_blocks(feed.held_out))
-        unseen = Batch(*(x[:ASSESSED_ROWS] for x in feed.sample)) if feed.held_out is None else feed.held_out
-        quality = assess(model, unseen, feed.episode)
-        facts |= {"quality": quality.as_dict(), "findings": [str(finding) for finding in quality.findings]}
-        for finding in facts["findings"]:
-            warnings.warn(finding, stacklevel=2)
-        if progress:
-            say(str(quality))
+            material.feed.close()
+    facts |= _judged(model, material, progress)
     representation = Representation(model, facts, device)
     if folder is not None:
         representation.save(folder, overwrite=True)
     return representation
 
 
-class Feed(NamedTuple):
+class Material(NamedTuple):
     """What a run learns from."""
 
-    batches: Source[Any]
+    feed: Feed
     sample: Batch  # some rows to take the scales from
     actions: Tensor  # all there are, for the unit
     held_out: Batch | None  # rows of a fixed set that choose the weights
     name: str
-    episode: Tensor | None = None  # of the rows held out
+    episode: Tensor | None = None  # of the held-out rows
 
 
-def _opened(data: Data, method: Method, device: torch.device) -> Transitions | Labelled | Sprites:
+def _opened(data: Data, traits: Traits, device: torch.device) -> Transitions | Labelled | World:
     if isinstance(data, str) and (data in SPRITES or (data.startswith("palpate/") and not Path(data).exists())):
         return stream_world(data, device=device)
     if isinstance(data, str | os.PathLike):
-        return Labelled.open(data) if method == "supervised" else Transitions.open(data)
+        return Transitions.open(data) if traits.unsupervised else Labelled.open(data)
+    if not isinstance(data, Transitions | Labelled | World):
+        raise ValueError(
+            f"data is {data!r}; allowed are Transitions, a file of them, or a world with device, observation_shape, n, "
+            "sample and render_pair (palpate.data.stream.World)"
+        )
     return data
 
 
-def _feed(data: Transitions | Labelled | Sprites, method: Method, config: TrainingConfig, device: torch.device) -> Feed:
-    supervised = method == "supervised"
-    if isinstance(data, Sprites):
-        if data.device.type != device.type:
-            raise ValueError(
-                f"the world is on {data.device}, the training on {device}; build it with device={device.type!r}"
-            )
-        if config.compile:
-            data.compile()
-        sample = Stream(data, SAMPLE_ROWS).draw(torch.Generator(device).manual_seed(config.seed + 1))
-        batches: Source[Any] = Stream(
-            data, config.batch_size, least_contacts=config.least_contacts, probing=config.probing or 0.0
+def _triples(data: Transitions | Labelled) -> Transitions:
+    return data.transitions if isinstance(data, Labelled) else data
+
+
+def _facts(data: Transitions | Labelled | World, device: torch.device) -> Facts:
+    if isinstance(data, Transitions | Labelled):
+        triples = _triples(data)
+        return Facts(triples.observation_shape, triples.n, len(triples), False, device.type)
+    return Facts(tuple(data.observation_shape), data.n, None, isinstance(data, SteerableWorld), device.type)
+
+
+def _material(
+    data: Transitions | Labelled | World, traits: Traits, config: SettledTraining, device: torch.device
+) -> Material:
+    if isinstance(data, Transitions | Labelled):
+        return _from_set(data, traits, config, device)
+    return _from_world(data, traits, config, device)
+
+
+def _from_world(world: World, traits: Traits, config: SettledTraining, device: torch.device) -> Material:
+    if torch.device(world.device).type != device.type:
+        raise ValueError(
+            f"the world is on {world.device}, the training on {device}; build it with device={device.type!r}"
         )
-        if supervised:
-            batches = LabelledStream(data, config.batch_size)
-        return Feed(batches, sample, sample.a, None, f"stream of {data.config}")
-    triples = data.transitions if isinstance(data, Labelled) else data
+    if config.compile and hasattr(world, "compile"):
+        world.compile()
+    sample = Stream(world).draw(SAMPLE_ROWS, torch.Generator(device).manual_seed(config.seed + 1))
+    feed = (
+        Selected(
+            world, config.batch_size, least_contacts=config.least_contacts, chosen_moves=config.chosen_moves or 0.0
+        )
+        if traits.unsupervised
+        else Feed(LabelledStream(world), config.batch_size)
+    )
+    return Material(feed, sample, sample.a, None, f"stream of {getattr(world, 'config', type(world).__name__)}")
+
+
+def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTraining, device: torch.device) -> Material:
+    triples = _triples(data)
     if len(triples) < config.batch_size + 2:
         raise ValueError(
             f"there are {len(triples)} triples for batches of {config.batch_size}; collect more, or take a smaller "
             "batch_size"
         )
     sample = triples.rows(_spread_rows(triples))
-    if supervised:
+    demand_variety(sample)
+    if not traits.unsupervised:
         if not isinstance(data, Labelled):
             raise ValueError("method is 'supervised', but the data hold no truth; give a Labelled set or a world")
-        labelled = LabelledResident(data, config.batch_size, device)
-        return Feed(labelled, sample, triples.action, None, repr(data))
+        return Material(
+            Feed(LabelledResident(data, device), config.batch_size), sample, triples.action, None, repr(data)
+        )
     share = max(
         min(HELD_OUT_SHARE, HELD_OUT_MOST / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples)
     )
     held_out, kept = triples.split(share, seed=config.seed)
-    if len(held_out) > HELD_OUT_MOST:  # a long episode: all of it would cost more at each evaluation than it tells
+    if len(held_out) > HELD_OUT_MOST:  # a long episode: all of it would cost more at each evaluation than it says
         held_out = held_out.subset(slice(0, HELD_OUT_MOST))
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
-    kept_source = source(kept, config.batch_size, device, config.seed, least_contacts=config.least_contacts)
-    return Feed(kept_source, sample, triples.action, held_rows, repr(triples), held_out.episode)
+    kept_source = source(kept, device, config.seed)
+    feed = (
+        Oversampled(kept_source, config.batch_size, config.least_contacts)
+        if isinstance(kept_source, Resident) and config.least_contacts > 0
+        else Feed(kept_source, config.batch_size)
+    )
+    return Material(feed, sample, triples.action, held_rows, repr(triples), held_out.episode)
 
 
 def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
     share = test.shared_with(triples)
     if share > COINCIDENCE:
         warnings.warn(
-            f"{share:.0%} of the test triples are among those to learn from, so scores will be too good; collect "
-            "others, with another seed",
+            f"{share:.0%} of the test triples are also training triples, so scores will be too good; collect others, "
+            "with another seed",
             stacklevel=3,
         )
 
 
 def _spread_rows(triples: Transitions) -> list[int]:
     """Row numbers from the whole set, evenly, as many as bounded memory takes."""
-    most = max(64, SAMPLE_BYTES * len(triples) // triples.nbytes)
+    most = max(8, SAMPLE_BYTES * len(triples) // triples.nbytes)
     count = min(len(triples), SAMPLE_ROWS, most)
     return [i * len(triples) // count for i in range(count)]
 
@@ -278,11 +290,8 @@ def _evaluation(
     blocks = _blocks(held_out)
 
     def run(model: Model) -> dict[str, float]:
-        readings: dict[str, float] = {}
-        # A split that finds one class makes everything easy to explain; such weights are not to be chosen.
-        telling = not isinstance(model, Interaction) or model.telling.separation() >= SEPARABLE
-        if blocks and telling:
-            readings["held_out"] = model.held_out(blocks)
+        explained = model.held_out(blocks) if blocks else None
+        readings = {} if explained is None else {"held_out": explained}
         if test is not None:
             readings |= evaluate(Representation(model, facts, device), test).as_dict()
         return readings
@@ -290,26 +299,54 @@ def _evaluation(
     return run
 
 
+def _judged(model: Model, material: Material, progress: bool) -> dict[str, Any]:
+    """The label-free quality and its findings, which are also warned of."""
+    with torch.no_grad():
+        model.recall(_blocks(material.held_out))
+    unseen = material.held_out
+    if unseen is None:
+        unseen = Batch(*(x[:ASSESSED_ROWS] for x in material.sample))
+    quality = assess(model, unseen, material.episode)
+    if quality is None:
+        return {"findings": []}
+    findings = [str(finding) for finding in quality.findings]
+    for finding in findings:
+        warnings.warn(finding, stacklevel=3)
+    if progress:
+        say(str(quality))
+    return {"quality": quality.as_dict(), "findings": findings}
+
+
 def _blocks(batch: Batch | None) -> list[Batch]:
-    """In pieces that any memory takes; a single row left over is none, since a loss compares rows."""
+    """In pieces of bounded memory; a single row left over is none, since a loss compares rows."""
     if batch is None:
         return []
-    pieces = (Batch(*piece) for piece in zip(*(x.split(HELD_OUT_BLOCK) for x in batch), strict=True))
+    rows = max(2, min(BLOCK_ROWS, BLOCK_BYTES // (8 * batch.o[0].numel())))
+    pieces = (Batch(*piece) for piece in zip(*(x.split(rows) for x in batch), strict=True))
     return [piece for piece in pieces if len(piece.a) > 1]
 
 
-def _note(readings: Mapping[str, float], speed: float | None) -> str:
-    """What stands beside the bar."""
-    losses = [
-        f"{name} {readings[name]:.2g}"
-        for name in ("agent", "scout", "contact", "touch", "stay", "object", "reconstruction")
-        if name in readings
-    ]
-    if "contact_share" in readings:
-        chosen = f", chosen from {readings['pool']:.0f} batches" if "pool" in readings else ""
-        losses.append(f"contacts {readings['contact_share']:.0%}{chosen}")
-    if "l_test" in readings:
-        losses.append(f"L_test {readings['l_test']:.2g}")
-    if speed is not None:
-        losses.append(f"{speed:.3g} steps/s")
-    return "  ".join(losses)
+class _Display:
+    """Shows readings beside the progress bar, and passes them on."""
+
+    SHOWN = ("agent", "scout", "contact", "touch", "stay", "object", "reconstruction")
+
+    def __init__(self, advance: Callable[[int, str], None], watch: Callable[[int, dict[str, float]], None] | None):
+        self._advance, self._watch = advance, watch
+        self._first: tuple[int, float] | None = None
+
+    def __call__(self, step: int, readings: dict[str, float]) -> None:
+        now = time.monotonic()
+        self._first = self._first or (step, now)
+        since, began = self._first
+        shown = [f"{name} {readings[name]:.2g}" for name in self.SHOWN if name in readings]
+        if "contact_share" in readings:
+            selected = f", selected from {readings['pool']:.0f} batches" if "pool" in readings else ""
+            shown.append(f"contacts {readings['contact_share']:.0%}{selected}")
+        if "l_test" in readings:
+            shown.append(f"L_test {readings['l_test']:.2g}")
+        if step > since:
+            shown.append(f"{(step - since) / (now - began):.3g} steps/s")
+        self._advance(step, "  ".join(shown))
+        if self._watch:
+            self._watch(step, readings)

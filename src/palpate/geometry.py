@@ -19,28 +19,19 @@ class Segment(NamedTuple):
         """The point at parameter `t` [...] in [0, 1]: `[..., n]`."""
         return self.start + t[..., None] * self.move
 
+    def offset(self, point: Tensor) -> Tensor:
+        """From `point` [..., n] to the nearest point of the path, `[..., n]`."""
+        return _nearest(self.start - point, self.move)
 
-def segment_distance2(point: Tensor, path: Segment) -> Tensor:
-    """Squared distance of a point to a segment: inf over x in the path of |point - x|^2, `[...]`."""
-    return segment_offset(point, path).square().sum(-1)
+    def distance2(self, point: Tensor) -> Tensor:
+        """Squared distance of `point` [..., n] to the path: inf over x in the path of |point - x|^2, `[...]`."""
+        return self.offset(point).square().sum(-1)
 
-
-def segment_offset(point: Tensor, path: Segment) -> Tensor:
-    """From `point` to the nearest point of a segment, `[..., n]`."""
-    return _nearest(path.start - point, path.move)
-
-
-def segment_mahalanobis2(point: Tensor, path: Segment, root: Tensor) -> Tensor:
-    """Squared Mahalanobis distance of `point` to a segment, `[...]`.
-
-    `root` [..., n, n] is a square root of the precision matrix, root^T root = covariance^-1: the plane is mapped by it
-    so that the ellipsoid becomes the unit ball, and segments stay segments.
-    """
-    return _nearest(_map(root, path.start - point), _map(root, path.move)).square().sum(-1)
-
-
-def _map(matrix: Tensor, vector: Tensor) -> Tensor:
-    return (matrix * vector[..., None, :]).sum(-1)  # for a compiler, no call of a library for 2 x 2 numbers
+    def least_along(self, direction: Tensor, point: Tensor) -> Tensor:
+        """The least of (x - point) . direction over x in the path, for directions [..., d, n]: `[..., d]`."""
+        start = self.start - point
+        first, last = ((end[..., None, :] * direction).sum(-1) for end in (start, start + self.move))
+        return torch.minimum(first, last)
 
 
 def _nearest(start: Tensor, move: Tensor) -> Tensor:

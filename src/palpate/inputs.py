@@ -5,54 +5,75 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palpate.data.transitions import Batch
+from palpate.groups import Group
+
+JITTER, SHIFT = 0.2, 0.04  # strength of changed light; largest shift, as a share of a side
+UNITS = (1e-12, 1e12)  # of actions: their squares are to be numbers in float32
+CHUNK_BYTES = 64 * 1024**2  # of float32 observations that are measured at a time
+LEAST_SPREAD = 0.1  # of the most varied colour's: one that hardly varies is noise at most and not amplified
 
 
 class Inputs(nn.Module):
-    """Observations and actions on a scale a network likes.
+    """Scales of the data: mean and spread of each channel, and one unit for actions.
 
-    Actions are divided by one number, their root mean square: a scale per axis would break isometry.
+    Actions are divided by their root mean square, one number: a scale per axis would break isometry.
     """
 
     mean: Tensor
     spread: Tensor
     unit: Tensor
 
-    def __init__(self, observation_shape: tuple[int, ...]) -> None:
+    def __init__(self, observation_shape: tuple[int, ...], group: Group, shrink: int = 1) -> None:
         super().__init__()
         per_channel = (observation_shape[0], *(1 for _ in observation_shape[1:]))
         self.register_buffer("mean", torch.zeros(per_channel))
         self.register_buffer("spread", torch.ones(per_channel))
         self.register_buffer("unit", torch.ones(()))
-        self.jitter = self.sway = 0.0  # choices of the training, not of the model
-        self.shrink = 1  # see ModelConfig
+        self.group, self.shrink = group, shrink
+        self.augment = "none"  # a choice of the training, not of the model
 
     @torch.no_grad()
     def measure(self, batch: Batch, actions: Tensor | None = None) -> None:
         """Take the scales from a sample of the data, the unit from `actions` [N, n] where all of them are at hand."""
-        o = torch.cat((batch.o, batch.o_next)).float()
-        spread, mean = torch.std_mean(o, dim=[0, *range(2, o.dim())], keepdim=True)
-        self.mean.copy_(mean[0])
-        # A colour that hardly varies is noise at most and not blown up; the entries of a vector may have any units.
-        least = 0.1 * float(spread.max()) if o.dim() == 4 else 0.0
-        self.spread.copy_(torch.where(spread[0] > 1e-6, spread[0].clamp(min=least), max(least, 1.0)))
-        self.unit.copy_((batch.a if actions is None else actions).square().sum(-1).mean().sqrt())
-        if not self.unit > 0:
+        rows = max(1, CHUNK_BYTES // (4 * batch.o[0].numel()))
+        parts = [part for o in (batch.o, batch.o_next) for part in o.split(rows)]
+        over = [0, *range(2, batch.o.dim())]
+        count = 2 * batch.o.numel() / batch.o.shape[1]
+        mean = sum(part.double().sum(over, keepdim=True) for part in parts) / count
+        variance = sum((part.double() - mean).square().sum(over, keepdim=True) for part in parts) / max(count - 1, 1)
+        spread = torch.as_tensor(variance).sqrt()[0]
+        self.mean.copy_(torch.as_tensor(mean)[0])
+        # The entries of a vector may have any units.
+        least = LEAST_SPREAD * float(spread.max()) if batch.o.dim() == 4 else 0.0
+        self.spread.copy_(torch.where(spread > 1e-6, spread.clamp(min=least), max(least, 1.0)))
+        self.unit.copy_(self.group.length2(batch.a if actions is None else actions).double().mean().sqrt())
+        unit = float(self.unit)
+        if unit == 0:
             raise ValueError("all actions are zero: nothing moved, so there is nothing to learn from")
+        if not UNITS[0] < unit < UNITS[1]:
+            raise ValueError(
+                f"actions have a root mean square of {unit:.3g}; allowed is {UNITS[0]:g} to {UNITS[1]:g}: squares of "
+                "such lengths are no numbers any more, so take another unit"
+            )
+
+    def scaled(self, a: Tensor) -> Tensor:
+        """Actions in units of their root mean square."""
+        return self.group.scaled(a, 1 / self.unit)
 
     def forward(self, o: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Scaled observations; with a generator, in training, pictures are disturbed as `jitter` and `sway` say."""
+        """Scaled observations; with a generator, in training, pictures are augmented."""
         x = o.float()
         if self.shrink > 1:
             x = F.avg_pool2d(x, self.shrink)
-        return self.disturbed((x - self.mean) / self.spread, generator)
+        return self.augmented((x - self.mean) / self.spread, generator)
 
-    def disturbed(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Scaled observations, as they are without a generator or outside of training."""
+    def augmented(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Scaled observations, unchanged without a generator or outside of training."""
         if generator is not None and self.training and x.dim() == 4:
-            if self.sway > 0:
-                x = swayed(x, self.sway, generator)
-            if self.jitter > 0:
-                x = jittered(x, self.jitter, generator)
+            if self.augment == "shift":
+                x = shifted(x, SHIFT, generator)
+            if self.augment != "none":
+                x = jittered(x, JITTER, generator)
         return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     def observation(self, x: Tensor, like: Tensor) -> Tensor:
@@ -62,7 +83,7 @@ class Inputs(nn.Module):
 
 
 def jittered(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
-    """Pictures `[b, c, h, w]` in another light: contrast and brightness of each colour, and noise. Nothing moves."""
+    """Pictures `[b, c, h, w]` in another light: contrast and brightness of each colour, and noise."""
 
     def draw(*shape: int) -> Tensor:
         return strength * torch.randn(*shape, generator=generator, device=x.device)
@@ -70,11 +91,11 @@ def jittered(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
     return x * draw(*x.shape[:2], 1, 1).exp() + draw(*x.shape[:2], 1, 1) + draw(*x.shape)
 
 
-def swayed(x: Tensor, most: float, generator: torch.Generator) -> Tensor:
-    """Pictures `[b, c, h, w]` of a camera that has moved aside: all by the same whole pixels, at most `most` of a side.
+def shifted(x: Tensor, most: float, generator: torch.Generator) -> Tensor:
+    """Pictures `[b, c, h, w]` shifted by the same whole pixels, at most `most` of a side; border pixels are repeated.
 
-    The frame is anybody's choice, so that the method's losses hold in each; pixels at the border are repeated. Had each
-    pair a shift of its own, W would tell pairs by their shift. Pictures with fewer than 1 / `most` pixels stay.
+    The method's losses hold in any frame. If each pair had a shift of its own, W would identify pairs by their shift.
+    Pictures with fewer than 1 / `most` pixels stay.
     """
     for axis in (2, 3):
         size = x.shape[axis]

@@ -1,6 +1,6 @@
 """How good a representation is: Eq. 8 and what it hides, each beside what an answer that ignores the picture scores.
 
-Legend: N observations, n ambient dimension. Positions are in the action's unit, the truth's as well.
+Legend: N observations, k objects, n ambient dimension. Positions are in the action's unit, the truth's as well.
 """
 
 import math
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from palpate.data.labelled import Truth
 from palpate.geometry import axis_angle, double_angle
+from palpate.groups import Group, Translations
 from palpate.methods.base import Encoding
 
 PAIRS = 100_000  # of points whose distances are compared: their mean is good to about 1 %
@@ -143,9 +144,10 @@ def measure(
         scores["probe_rows"] = len(reference[1].agent)
     if not tells_apart:
         scores["swap_rate"], constant["swap_rate"] = _mean(_swapped(encoding, truth).double()), 0.5
-        maps = (affine_probe(x, s) for x, s in zip(reference[0][:2], reference[1][:2], strict=True))
-        agent, thing = (_affine(x, probe) for x, probe in zip(encoding[:2], maps, strict=True))
-        scores["probed_l_test"] = float(l_test(encoding._replace(agent=agent, object=thing), truth))
+        known, true = reference
+        agent = _affine(encoding.agent, affine_probe(known.agent, true.agent))
+        thing = _affine(encoding.object, affine_probe(known.object, true.object))
+        scores["probed_l_test"] = float(l_test(Encoding(agent, thing[:, None]), truth))
         constant["probed_l_test"] = constant["l_test"]
     # A body that never turns has no orientation to find.
     if encoding.orientation is not None and truth.angle is not None and float(truth.angle.std()) > 1e-3:
@@ -177,14 +179,15 @@ class Reading(NamedTuple):
         The probe's target is s_ext in the frame of z_int: its agent is where the model says, on average.
         """
         swap = not tells_apart and bool(_agreement(encoding, truth).mean() < 0)
-        shift = (encoding.agent - truth.agent).mean(0)
-        return Reading(swap, None if places_object else affine_probe(encoding.object, truth.object + shift))
+        group = _group(truth)
+        target = group.moved(truth.object, group.frame(truth.agent, encoding.agent))
+        return Reading(swap, None if places_object else affine_probe(encoding.object, target))
 
     def __call__(self, encoding: Encoding) -> Encoding:
         if self.swap:
-            encoding = encoding._replace(agent=encoding.object, object=encoding.agent)
+            encoding = encoding._replace(agent=encoding.object, objects=encoding.agent[:, None])
         if self.probe is not None:
-            encoding = encoding._replace(object=_affine(encoding.object, self.probe))
+            encoding = encoding._replace(objects=_affine(encoding.objects, self.probe))
         return encoding
 
 
@@ -192,8 +195,7 @@ def aligned(encoding: Encoding, truth: Truth, *, places_object: bool = True, tel
     """The representation read as positions and put onto the truth by one translation: for pictures of these rows."""
     encoding, truth = _each(encoding, _host), _each(truth, _host)
     encoding = Reading.fit(encoding, truth, places_object=places_object, tells_apart=tells_apart)(encoding)
-    h = common_translation(encoding, truth)
-    return encoding._replace(agent=encoding.agent - h, object=encoding.object - h)
+    return _placed(encoding, common_frame(encoding, truth))
 
 
 def affine_probe(x: Tensor, target: Tensor) -> Tensor:
@@ -206,12 +208,13 @@ def _affine(x: Tensor, probe: Tensor) -> Tensor:
 
 
 def _with_one(x: Tensor) -> Tensor:
-    return torch.cat((x, torch.ones_like(x[:, :1])), -1)
+    return torch.cat((x, torch.ones_like(x[..., :1])), -1)
 
 
 def _agreement(encoding: Encoding, truth: Truth) -> Tensor:
     """(z_int - z_ext) . (s_int - s_ext), `[N]`: a quarter of what swapping agent and object would add to L_test."""
-    return ((encoding.agent - encoding.object) * (truth.agent - truth.object)).sum(-1)
+    group = _group(truth)
+    return (group.seen(encoding.agent, encoding.object) * group.seen(truth.agent, truth.object)).sum(-1)
 
 
 def _swapped(encoding: Encoding, truth: Truth) -> Tensor:
@@ -223,39 +226,48 @@ def _positions(
     encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
 ) -> tuple[dict[str, float], dict[str, float]]:
     """The scores of positions, and those of the constant answer."""
-    h = common_translation(reference, reference_truth)
-    moved = encoding._replace(agent=encoding.agent - h, object=encoding.object - h)
+    moved = _placed(encoding, common_frame(reference, reference_truth))
     middle = Encoding(
-        reference_truth.agent.mean(0).expand_as(truth.agent),
-        reference_truth.object.mean(0).expand_as(truth.object),
-        covariance=None,
-        orientation=None,
+        reference_truth.agent.mean(0).expand_as(truth.agent), reference_truth.objects.mean(0).expand_as(truth.objects)
     )
     scores, constant = (
         {
             "l_test": float(l_test(answer, truth)),
             "agent_error": _mean((answer.agent - truth.agent).norm(dim=-1)),
-            "object_error": _mean((answer.object - truth.object).norm(dim=-1)),
+            "object_error": _mean((answer.objects - truth.objects).norm(dim=-1)),
         }
         for answer in (moved, middle)
     )
-    pairs = torch.randint(2 * len(truth.agent), (2, PAIRS), generator=torch.Generator().manual_seed(0))
+    points = len(truth.agent) * (1 + truth.objects.shape[1])
+    pairs = torch.randint(points, (2, PAIRS), generator=torch.Generator().manual_seed(0))
     scores["isometry"] = float(isometry(encoding, truth, pairs))
     constant["isometry"] = 1.0  # everything at one place: all its distances are 0
     return scores, constant
 
 
 def l_test(encoding: Encoding, truth: Truth) -> Tensor:
-    """L_test = E |(z_int - z_ext) - (s_int - s_ext)|^2 (Eq. 8). Zero for the truth plus a common translation."""
-    return ((encoding.agent - encoding.object) - (truth.agent - truth.object)).square().sum(-1).mean()
+    """L_test = E |(z_int - z_ext) - (s_int - s_ext)|^2 (Eq. 8). Zero for the truth in a moved frame."""
+    group = _group(truth)
+    learned, true = (group.seen(state.agent[:, None], state.objects) for state in (encoding, truth))  # [N, k, n]
+    return (learned - true).square().sum(-1).mean()
 
 
-def common_translation(encoding: Encoding, truth: Truth) -> Tensor:
-    """The h [n] that best fits z = s + h over agent and object together, by least squares: the mean residual.
+def common_frame(encoding: Encoding, truth: Truth) -> Tensor:
+    """The motion that best takes agent and objects together onto the truth, by least squares.
 
     One for both: a second one would hide exactly the error that Eq. 8 is about.
     """
-    return torch.cat((encoding.agent - truth.agent, encoding.object - truth.object)).mean(0)
+    learned, true = (torch.cat((state.agent, state.objects.flatten(0, 1))) for state in (encoding, truth))
+    return _group(truth).frame(learned, true)
+
+
+def _placed(encoding: Encoding, frame: Tensor) -> Encoding:
+    group = Translations(encoding.agent.shape[-1])
+    return encoding._replace(agent=group.moved(encoding.agent, frame), objects=group.moved(encoding.objects, frame))
+
+
+def _group(truth: Truth) -> Group:
+    return Translations(truth.agent.shape[-1])
 
 
 def isometry(encoding: Encoding, truth: Truth, pairs: Tensor) -> Tensor:
@@ -266,7 +278,7 @@ def isometry(encoding: Encoding, truth: Truth, pairs: Tensor) -> Tensor:
     """
     learned, true = (
         (points[pairs[0]] - points[pairs[1]]).norm(dim=-1)
-        for points in (torch.cat((state.agent, state.object)) for state in (encoding, truth))
+        for points in (torch.cat((state.agent, state.objects.flatten(0, 1))) for state in (encoding, truth))
     )
     far = true > NEAR * true.max()
     return (learned[far] / true[far] - 1).abs().mean()

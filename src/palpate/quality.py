@@ -1,6 +1,6 @@
 """How good a trained model is, from triples it has not seen and without labels.
 
-Legend: b triples, n ambient dimension. Lengths are in the action's unit.
+Legend: b triples, k objects, n ambient dimension. Lengths are in the action's unit.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,77 +12,33 @@ from torch import Tensor
 from palpate.contacts.split import SEPARABLE
 from palpate.data.check import Finding
 from palpate.data.transitions import Batch
-from palpate.geometry import Segment, segment_distance2, segment_mahalanobis2
-from palpate.methods.interaction import Interaction
+from palpate.groups import Group
+from palpate.methods.base import Examination, Model
 
-BLOCK = 256  # rows encoded at a time
+BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # encoded at a time
 RADII = 64  # candidates for the body's radius
-FLATTEST = 1e-8  # least square of a semi-axis, of the longest one's
-WINDOW = 10  # steps over which displacements are summed up
+WINDOW = 10  # steps over which displacements are composed
 UNSTEADY = 0.25  # of the actions' root mean square: more is no good frame, or no rest
 ROUND = 1.3  # long over short semi-axis: less was seen of round objects after short runs
 INCONSISTENT = 0.8  # of the contacts and of the misses that geometry is to explain, on average
 
 
-class Reading(NamedTuple):
-    """What a model says of triples, on the CPU in float64."""
-
-    agent: Tensor  # [b, n]
-    agent_next: Tensor  # [b, n]
-    object: Tensor  # [b, n]
-    object_next: Tensor  # [b, n]
-    scene: Tensor  # [b] d_W(w, w')
-    touched: Tensor  # [b] bool, by the split
-    distance: Tensor  # [b] from the body's border to the path, and its radius on top; less than 0 deep inside
-    action: Tensor  # [b, n]
-    elongation: Tensor  # [b] longest over shortest semi-axis of the body, 1 where it has none
-
-    @property
-    def residual(self) -> Tensor:
-        """z_int' - z_int - a, `[b, n]`."""
-        return self.agent_next - self.agent - self.action
-
-
 @torch.no_grad()
-def read(model: Interaction, batch: Batch) -> Reading:
-    """Block by block, on the device where the model is."""
+def examine(model: Model, batch: Batch) -> Examination | None:
+    """What a model makes of triples, block by block on its device; the result is on the CPU in float64."""
     device, parts = model.inputs.unit.device, []
-    for o, a, o_next in zip(*(x.split(BLOCK) for x in batch), strict=True):
-        o, a, o_next = o.to(device), a.to(device), o_next.to(device)
-        before, after, scene = model.encode(o), model.encode(o_next), model.distance(o, o_next)
-        path = Segment(before.agent, a)
-        if model.config.objective.external == "likelihood":
-            distance = model.passing(o, a)
-        elif before.covariance is not None:
-            distance = _along_axes(before.object, path, before.covariance)
-        else:
-            distance = segment_distance2(before.object, path).sqrt()
-        elongation = torch.ones_like(distance)
-        if before.covariance is not None:
-            lengths, _ = _semi_axes(before.covariance)
-            elongation = lengths[:, -1] / lengths[:, 0]
-        touched = model.split(scene)
-        columns = (before.agent, after.agent, before.object, after.object, scene, touched, distance, a, elongation)
-        parts.append([x.cpu() if x.dtype == torch.bool else x.cpu().double() for x in columns])
-    return Reading(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // (8 * batch.o[0].numel())))
+    for block in zip(*(x.split(rows) for x in batch), strict=True):
+        seen = model.examine(Batch(*(x.to(device) for x in block)))
+        if seen is None:
+            return None
+        parts.append([None if x is None else x.cpu() if x.dtype == torch.bool else x.cpu().double() for x in seen])
+    return Examination(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))  # type: ignore[arg-type]
 
 
-def _along_axes(centre: Tensor, path: Segment, covariance: Tensor) -> Tensor:
-    """Distance `[b]` to the path in the space where the ellipsoid is a ball of the same volume."""
-    lengths, axes = _semi_axes(covariance)
-    size = lengths.log().mean(-1).exp()
-    root = axes.mT / lengths[..., None]
-    path = Segment(path.start.double(), path.move.double())
-    return size * segment_mahalanobis2(centre.double(), path, root).sqrt()
-
-
-def _semi_axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Their lengths `[b, n]`, the longest last, and directions `[b, n, n]`, in columns.
-
-    By eigenvalues: an ellipsoid next to flat, as of a run that went wrong, has no Cholesky root in float32.
-    """
-    values, axes = torch.linalg.eigh(covariance.double())
-    return torch.maximum(values, FLATTEST * values[..., -1:]).sqrt(), axes
+def residual(group: Group, seen: Examination, action: Tensor) -> float:
+    """Root mean square of z_int' against z_int moved by the action."""
+    return float(group.distance2(seen.agent_next, group.act(seen.agent, action.cpu().double())).mean().sqrt())
 
 
 @final
@@ -113,29 +69,35 @@ class Quality:
         return f"estimated without labels, where an action is {self.unit:.3g} long: {lengths}{explained}"
 
 
-def assess(model: Interaction, batch: Batch, episode: Tensor | None = None) -> Quality:
-    """Judge a model by triples that it was not trained on; `episode` [b] says which one each is from."""
-    reading = read(model, batch)
-    unit = float(model.inputs.unit)
-    separation, touched = model.split.separation(), reading.touched
-    both = bool(touched.any() and not touched.all())
-    stay = _rms(reading.object_next - reading.object, ~touched) if not touched.all() else None
-    equivariance = _rms(reading.residual)
-    edge = border(reading.distance, touched) if both else None
-    # With nothing to go by, the object may be anywhere among the agent's places; it is hardly ever farther off.
-    lost = _rms(reading.agent - reading.agent.mean(0))
+def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality | None:
+    """Judge a model by triples that it was not trained on; `episode` [b] says which one each is from.
+
+    None for a model that tells no contacts.
+    """
+    seen, separation = examine(model, batch), model.separation()
+    if seen is None or separation is None:
+        return None
+    unit, group = float(model.inputs.unit), model.group
+    distance, contact = seen.distance[:, 0], seen.contact[:, 0]
+    both = bool(contact.any() and not contact.all())
+    rest = _rms((seen.objects_next - seen.objects)[~contact]) if not contact.all() else None
+    equivariance = residual(group, seen, batch.a)
+    edge = boundary(distance, contact) if both else None
+    # With nothing to go by, the object may be anywhere among the agent's positions; it is hardly ever farther off.
+    position = group.position(seen.agent)
+    lost = _rms(position - position.mean(0))
     if edge is not None:
-        lost = min(lost, reading.agent.shape[1] ** 0.5 * edge.spread)
-    error = (lost**2 + (equivariance**2 + (stay or 0.0) ** 2) / 2) ** 0.5
+        lost = min(lost, position.shape[1] ** 0.5 * edge.spread)
+    error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5
     account = Quality(
-        triples=len(touched),
+        triples=len(contact),
         separation=separation,
-        contact_share=float(touched.double().mean()),
+        contact_share=float(contact.double().mean()),
         equivariance=equivariance,
-        stay=stay,
-        closure=None if episode is None else _closure(reading, _unbroken(batch, episode)),
+        stay=rest,
+        closure=None if episode is None else _closure(group, seen, batch.a, _unbroken(batch, episode)),
         consistency=None if edge is None else edge.accuracy,
-        elongation=float(reading.elongation.median()) if model.config.objective.body == "axes" else None,
+        elongation=None if seen.elongation is None else float(seen.elongation.median()),
         misplaced=None if edge is None else edge.spread,
         error=error,
         unit=unit,
@@ -185,7 +147,7 @@ def judge(quality: Quality) -> list[Finding]:
                 "warns",
                 "contacts do not follow from where the agent passes and where the object is",
                 {"explained": quality.consistency, "wanted at least": INCONSISTENT},
-                "A long object asks for body='axes' (in the plane); an object that moves untouched, or more than one, "
+                "A long object asks for body='ellipse' (in the plane); an object that moves untouched, or more than one, "
                 "cannot be explained. Otherwise train longer.",
             )
         )
@@ -196,14 +158,14 @@ def judge(quality: Quality) -> list[Finding]:
                 "warns",
                 "the object's body came out nearly round, so its angle says little",
                 {"long over short axis": quality.elongation, "wanted at least": ROUND},
-                "An object that is as long as wide, or does not turn, is better described by body='round'. Otherwise "
+                "An object that is as long as wide, or does not turn, is better described by body='ball' or 'outline'. Otherwise "
                 "train longer.",
             )
         )
     return found
 
 
-class Border(NamedTuple):
+class Boundary(NamedTuple):
     """The ball around the object that explains the contacts best."""
 
     radius: float
@@ -211,25 +173,25 @@ class Border(NamedTuple):
     spread: float  # root mean square error, along one direction, that would leave as many on the wrong side
 
 
-def border(distance: Tensor, touched: Tensor) -> Border:
+def boundary(distance: Tensor, contact: Tensor) -> Boundary:
     """Paths that pass at a distance d touch where d < r. With an error of spread s, misplaced paths lie behind the
     border by s^2 / 2 times their density there, on average over all paths; both are measured, so s follows.
 
     Contacts and misses weigh the same, however rare one is.
     """
-    share = touched.double().mean()
-    weight = torch.where(touched, 0.5 / share, 0.5 / (1 - share))
+    share = contact.double().mean()
+    weight = torch.where(contact, 0.5 / share, 0.5 / (1 - share))
     radii = distance.quantile(torch.linspace(0.01, 0.99, RADII, dtype=distance.dtype))[:, None]  # [r, 1]
-    beyond = torch.where(touched, distance - radii, radii - distance).clamp(min=0)  # [r, b]
+    beyond = torch.where(contact, distance - radii, radii - distance).clamp(min=0)  # [r, b]
     loss = (weight * beyond).mean(1)
     best = loss.argmin()
     radius = radii[best, 0]
-    right = (distance < radius) == touched
+    right = (distance < radius) == contact
     # On a line many paths lead through the centre, and a border there has no width to count in.
     width = torch.maximum(radius, distance.max() / RADII).clamp(min=1e-30)
     near = (distance - radius).abs() < width / 2
     density = (weight * near).mean() / width
-    return Border(
+    return Boundary(
         float(radius), float((weight * right).mean()), float((2 * loss[best] / density.clamp(min=1e-9)).sqrt())
     )
 
@@ -243,15 +205,15 @@ def _unbroken(batch: Batch, episode: Tensor) -> Tensor:
     return broken.cumsum(0)
 
 
-def _closure(reading: Reading, episode: Tensor) -> float | None:
+def _closure(group: Group, seen: Examination, action: Tensor, episode: Tensor) -> float | None:
     """Residual of the displacement over `WINDOW` steps that follow each other; `episode` [b] numbers such rows."""
-    total = torch.cat((torch.zeros_like(reading.action[:1]), reading.action.cumsum(0)))
     whole = (episode[WINDOW - 1 :] == episode[: len(episode) - WINDOW + 1]).nonzero()[:, 0]
     if not len(whole):
         return None
-    moved = reading.agent_next[whole + WINDOW - 1] - reading.agent[whole]
-    return _rms(moved - (total[whole + WINDOW] - total[whole]))
+    composed = group.compose(action.cpu().double()[whole[:, None] + torch.arange(WINDOW)])
+    reached = group.act(seen.agent[whole], composed)
+    return float(group.distance2(seen.agent_next[whole + WINDOW - 1], reached).mean().sqrt())
 
 
-def _rms(x: Tensor, rows: Tensor | None = None) -> float:
-    return float((x if rows is None else x[rows]).square().sum(-1).mean().sqrt())
+def _rms(x: Tensor) -> float:
+    return float(x.square().sum(-1).mean().sqrt())

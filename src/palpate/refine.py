@@ -1,29 +1,37 @@
-"""The last fit: places bent by a polynomial of themselves, which is what is left of a network's error that changes
-slowly over the field.
+"""The optional last fit: a polynomial correction of smooth position bias, after training.
 
-Legend: b batch, n ambient dimension, k terms.
+A training step sees few triples, and the error that a whole region of the field has in common is a small part of what
+each of them says. The networks stay as they are; a polynomial of the positions is fitted, with the bodies, to the
+contacts of many fresh triples at once.
+Legend: n ambient dimension, t terms; `...` any batch shape.
 """
 
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-OUTLIERS = 0.002  # of the places on each side; there and beyond, the bend is that at the border
-WEAKEST = 1e-6  # mean square of a mixture of terms, of the largest; one that hardly differs from 0 is not blown up
-STEPS = 60  # of L-BFGS
+from palpate.data.transitions import Batch
+
+DEGREE = 9
+OUTLIERS = 0.002  # of the positions on each side; beyond them the correction is that at the border
+WEAKEST = 1e-6  # mean square of a mixture of terms, relative to the largest; weaker ones are not amplified
+ITERATIONS = 60  # of L-BFGS
+SHARE, JUDGES = 0.12, 0.2  # batches drawn for the fit, of as many as the run had; those of them that only judge it
+MOST_TRIPLES = 100_000  # all of them are used together
 
 
-class Bend(nn.Module):
-    """z + p(z), where p has all terms up to a `degree`; at first p = 0."""
+class Correction(nn.Module):
+    """z + p(z), where p has all terms up to a degree; zero at first."""
 
     centre: Tensor
     reach: Tensor
     mixing: Tensor
 
-    def __init__(self, n: int, degree: int) -> None:
+    def __init__(self, n: int, degree: int = DEGREE) -> None:
         super().__init__()
         self.powers: list[tuple[int, ...]] = [
             axes for count in range(degree + 1) for axes in itertools.combinations_with_replacement(range(n), count)
@@ -36,8 +44,12 @@ class Bend(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         return z + self._terms(z) @ (self.mixing @ self.coefficients)
 
+    @property
+    def fitted(self) -> bool:
+        return bool(self.coefficients.any())
+
     def measure(self, z: Tensor) -> None:
-        """Take the field from places [b, n], and mix the terms so that each is independent of the others there."""
+        """Take the field from positions [N, n], and mix the terms so that they are independent there."""
         low, high = z.quantile(OUTLIERS, 0), z.quantile(1 - OUTLIERS, 0)
         self.centre.copy_((low + high) / 2)
         self.reach.copy_(((high - low) / 2).clamp(min=1e-6))
@@ -46,24 +58,72 @@ class Bend(nn.Module):
         self.mixing.copy_(axes / power.clamp(min=WEAKEST * power[-1]).sqrt())
 
     def _terms(self, z: Tensor) -> Tensor:
-        """Products of coordinates that run from -1 to 1 over the field, `[b, k]`."""
+        """Products of coordinates that run from -1 to 1 over the field, `[..., t]`."""
         x = ((z - self.centre) / self.reach).clamp(-1, 1)
-        columns: dict[tuple[int, ...], Tensor] = {(): torch.ones_like(x[:, 0])}
+        columns: dict[tuple[int, ...], Tensor] = {(): torch.ones_like(x[..., 0])}
         for axes in self.powers[1:]:
-            columns[axes] = columns[axes[:-1]] * x[:, axes[-1]]
-        return torch.stack(list(columns.values()), 1)
+            columns[axes] = columns[axes[:-1]] * x[..., axes[-1]]
+        return torch.stack(list(columns.values()), -1)
+
+
+Evidence = TypeVar("Evidence", bound=tuple[Any, ...])
+
+
+class Refinable(Protocol[Evidence]):
+    """A model with a last fit."""
+
+    @property
+    def correction(self) -> Correction | None: ...
+
+    def separable(self) -> bool:
+        """Whether contacts are told apart."""
+
+    def evidence(self, batch: Batch) -> Evidence:
+        """What the networks, as they are, output for triples: a tuple of tensors [b, ...]."""
+
+    def uncorrected(self, evidence: Evidence) -> Tensor:
+        """The positions [N, n] that the correction applies to."""
+
+    def surprise(self, evidence: Evidence) -> Tensor:
+        """-log P(contacts) of the evidence, by the correction and the bodies."""
+
+    @property
+    def movable(self) -> list[nn.Parameter]:
+        """What is fitted beside the correction."""
 
 
 @torch.no_grad()
-def keep_the_best(
-    bend: Bend, body: list[nn.Parameter], surprise: Callable[[], Tensor], judge: Callable[[], Tensor]
-) -> None:
-    """Make `surprise` small by moving the body alone, or bend and body; keep what the `judge` finds smallest.
+def refine(model: Refinable[Any], draw: Callable[[], Batch], steps: int) -> None:
+    """Fit the correction to batches that are drawn, as many as suit a run of `steps`.
 
-    A bend is not to be kept because the border that was fitted with it is sharper; and all stays as it is where
-    neither helps.
+    Triples that the fit does not use must be explained better by it; otherwise all stays as it was.
     """
-    everything = [bend.coefficients, *body]
+    correction, count = model.correction, math.ceil(SHARE * steps)
+    if correction is None or correction.fitted or count < 2 or not model.separable():
+        return
+    drawn = [model.evidence(draw())]
+    count = min(count, max(2, MOST_TRIPLES // len(drawn[0][0])))
+    drawn += [model.evidence(draw()) for _ in range(count - 1)]
+    judging = math.ceil(JUDGES * count)
+    others, fitted = (
+        type(drawn[0])(*map(torch.cat, zip(*part, strict=True))) for part in (drawn[:judging], drawn[judging:])
+    )
+    positions = model.uncorrected(fitted)
+    if not positions.isfinite().all():
+        return
+    correction.measure(positions)
+    keep_best(correction, model.movable, lambda: model.surprise(fitted), lambda: model.surprise(others))
+
+
+@torch.no_grad()
+def keep_best(
+    correction: Correction, bodies: list[nn.Parameter], surprise: Callable[[], Tensor], judge: Callable[[], Tensor]
+) -> None:
+    """Minimise `surprise` over the bodies alone, and over correction and bodies; keep what `judge` finds smallest.
+
+    A correction is not kept because the boundary fitted with it is sharper, and nothing changes where neither helps.
+    """
+    everything = [correction.coefficients, *bodies]
 
     def put(values: list[Tensor]) -> None:
         for parameter, value in zip(everything, values, strict=True):
@@ -74,23 +134,24 @@ def keep_the_best(
         return value if math.isfinite(value) else math.inf, [p.detach().clone() for p in everything]
 
     found = [judged()]
-    for moved in (body, everything):
+    for moved in (bodies, everything):
         put(found[0][1])
-        bend.coefficients.requires_grad_(moved is everything)
+        correction.coefficients.requires_grad_(moved is everything)
         _minimise(surprise, moved)
-        bend.coefficients.requires_grad_(False)
+        correction.coefficients.requires_grad_(False)
         found.append(judged())
     put(min(found, key=lambda each: each[0])[1])
 
 
+@torch.enable_grad()
 def _minimise(value: Callable[[], Tensor], moved: list[nn.Parameter]) -> None:
-    mover = torch.optim.LBFGS(moved, max_iter=STEPS, history_size=30, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(moved, max_iter=ITERATIONS, history_size=30, line_search_fn="strong_wolfe")
 
     def step() -> Tensor:
-        mover.zero_grad()
+        optimizer.zero_grad()
         now = value()
         now.backward()
         return now
 
-    mover.step(step)
-    mover.zero_grad()
+    optimizer.step(step)
+    optimizer.zero_grad()

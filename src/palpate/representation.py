@@ -1,9 +1,10 @@
 """A trained model as a user meets it."""
 
 import copy
+import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -12,10 +13,11 @@ import torch
 from torch import Tensor
 
 from palpate.config import ModelConfig
+from palpate.groups import Group
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import load_model, save_model
 
-ENCODE_ROWS = 256
+ENCODE_ROWS, ENCODE_BYTES = 256, 256 * 1024**2
 TELLING_ROWS = 10  # known positions, from which on they can contradict the frame
 
 
@@ -41,59 +43,47 @@ class Representation:
         Transporter come in no order and in the unit square of the picture. `palpate.evaluate` reads both.
         """
         parts = [self.model.encode(o) for o in self._batches(observation)]
-        agent, position, covariance, orientation = (
-            None if column[0] is None else torch.cat(column).cpu() for column in zip(*parts, strict=True)
-        )
+        agent, objects, covariances, orientations = map(_joined, zip(*parts, strict=True))
         assert agent is not None
-        assert position is not None
+        assert objects is not None
         if self.model.places_object:
-            position = position + self._origin
-        return self._like(observation, Encoding(agent + self._origin, position, covariance, orientation))
+            objects = self._group.moved(objects, self._origin)
+        agent = self._group.moved(agent, self._origin)
+        return self._like(observation, Encoding(agent, objects, covariances, orientations))
 
     @torch.no_grad()
     def border(self, observation: Any) -> Any:
-        """The learned body as a closed line [b, k, 2] around the object's place: where the agent's centre is when it
-        just touches, or the ellipse of a Gaussian. Relative to it: `encode(o).object[:, None] + border(o)` is where the
-        line lies; its last point is joined to the first. None where there is no such line: actions not of the plane,
-        and models that place a point."""
-        lines = [self.model.border(o) for o in self._batches(observation)]
-        if lines[0] is None:
-            return None
-        return self._like(observation, torch.cat(lines).cpu())  # type: ignore[arg-type]
+        """The learned body as a closed line [b, c, 2] around the object's position: where the agent's reference point
+        is when it just touches, or the ellipse of a Gaussian. `encode(o).object[:, None] + border(o)` is where the line
+        lies; its last point is joined to the first. None where there is no such line: actions not of the plane, and
+        models that place a point."""
+        return self._answer(observation, [self.model.border(o) for o in self._batches(observation)])
 
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
-        """Probability [b] that the agent touched the object, by the split, which sees what came of it."""
-        # The split compares the scenes before and after; the signature is that of a triple.
+        """Probability [b] that the agent touched the object, given what came of it."""
         _demand_equal_lengths(observation=observation, action=action, next_observation=next_observation)
-        model = self._interaction()
-        pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
-        return self._like(observation, torch.cat([model.contact(o, o_next) for o, o_next in pairs]).cpu())
+        triples = zip(self._batches(observation), self._actions(action), self._batches(next_observation), strict=True)
+        return self._contacts(observation, [self.model.contact(*triple) for triple in triples])
 
     @torch.no_grad()
     def would_touch(self, observation: Any, action: Any) -> Any:
         """Probability [b] that moving by `action` touches the object, before moving, by geometry alone.
 
-        1/2 is where the two bodies' borders meet, as if half of all paths touched: where few do, more of those said to
-        touch will not.
+        1/2 is where the two bodies just touch, if half of all paths did: where few do, more of the predicted contacts
+        are false positives.
         """
-        model = self._interaction()
-        actions = _floats(action)
-        if self.config.n == 1 and actions.dim() == 1:
-            actions = actions[:, None]
-        if actions.shape != (len(observation), self.config.n):
-            raise ValueError(f"action has shape {tuple(actions.shape)}; allowed is {(len(observation), self.config.n)}")
-        pairs = zip(self._batches(observation), actions.to(self._device).split(ENCODE_ROWS), strict=True)
-        return self._like(observation, torch.cat([model.would_touch(o, a) for o, a in pairs]).cpu())
+        _demand_equal_lengths(observation=observation, action=action)
+        pairs = zip(self._batches(observation), self._actions(action), strict=True)
+        return self._contacts(observation, [self.model.would_touch(o, a) for o, a in pairs])
 
     @torch.no_grad()
-    def distances(self, observation: Any, next_observation: Any) -> tuple[Tensor, float]:
-        """d_W [b] between observations, and the split's threshold on the scale it splits on (a logarithm, usually)."""
+    def distances(self, observation: Any, next_observation: Any) -> Tensor | None:
+        """d_W [b] between observations; None for a model without W."""
         _demand_equal_lengths(observation=observation, next_observation=next_observation)
-        model = self._interaction()
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
-        distances = torch.cat([model.distance(o, o_next) for o, o_next in pairs])
-        return distances.cpu(), float(model.split.threshold)
+        distances = _joined([self.model.scene_distance(o, o_next) for o, o_next in pairs])
+        return None if distances is None else distances[:, 0]
 
     def align(self, known_positions: Mapping[str, Any]) -> "Representation":
         """This representation with its frame moved onto yours by one translation.
@@ -146,16 +136,38 @@ class Representation:
             f"{config.observation_dtype}, {config.n} dimensions)"
         )
 
-    def _interaction(self) -> Any:
-        if self.config.method != "interaction":
-            raise ValueError(
-                f"contacts are known to the interaction method alone; this model is {self.config.method!r}"
-            )
-        return self.model
+    @property
+    def _group(self) -> Group:
+        return self.model.group
+
+    def _answer(self, observation: Any, parts: Sequence[Tensor | None]) -> Any:
+        """Of models with one object, without the object axis."""
+        answer = _joined(parts)
+        if answer is None:
+            return None
+        return self._like(observation, answer[:, 0] if answer.shape[1] == 1 else answer)
+
+    def _contacts(self, observation: Any, parts: Sequence[Tensor | None]) -> Any:
+        if parts[0] is None:
+            raise ValueError(f"this model is {self.config.method!r}, which does not answer that; see docs/method.md")
+        return self._answer(observation, parts)
+
+    def _rows(self) -> int:
+        """Observations that are encoded at a time, in bounded memory."""
+        return max(1, min(ENCODE_ROWS, ENCODE_BYTES // (4 * math.prod(self.config.observation_shape))))
+
+    def _actions(self, action: Any) -> Iterator[Tensor]:
+        actions, width = _floats(action), self._group.action_width
+        if width == 1 and actions.dim() == 1:
+            actions = actions[:, None]
+        if actions.dim() != 2 or actions.shape[1] != width:
+            raise ValueError(f"action has shape {tuple(actions.shape)}; allowed is {(len(actions), width)}")
+        for block in actions.split(self._rows()):
+            yield block.to(self._device)
 
     def _batches(self, observation: Any) -> Iterator[Tensor]:
         """Blocks of the observations on the device, in canonical layout."""
-        for block in self.canonical(observation).split(ENCODE_ROWS):
+        for block in self.canonical(observation).split(self._rows()):
             yield block.to(self._device)
 
     def canonical(self, observation: Any) -> Tensor:
@@ -188,6 +200,10 @@ class Representation:
         if isinstance(result, Tensor):
             return result.numpy()
         return type(result)(*(None if x is None else x.numpy() for x in result))
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    return None if parts[0] is None else torch.cat(list(parts)).cpu()  # type: ignore[arg-type]
 
 
 def _floats(values: Any) -> Tensor:

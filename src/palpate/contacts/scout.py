@@ -1,4 +1,4 @@
-"""Where the agent carries its cameras: who finds the object first, and tells what was touched.
+"""Where the agent carries its cameras: what finds the object first, and which triples are contacts.
 
 Legend: b batch, n ambient dimension.
 """
@@ -12,49 +12,56 @@ from palpate.contacts.backdrop import Backdrop
 from palpate.contacts.split import Split
 from palpate.inputs import Inputs
 from palpate.networks import Branch, make_encoder
-from palpate.objectives.contact import levelled, stay
+from palpate.objectives.contact import levelled
+from palpate.objectives.contrastive import squared_distance
+from palpate.objectives.paper import stay
 
-HALVED_FROM = 64  # pixels on a side from which half of them are enough
+HALVED_FROM = 64  # pixels on a side from which half of them suffice
 NEAR = 0.02  # share of unrelated scenes whose objects lie so near each other that they count as in one place
-# L_- levels off at first at FIRST_LEVEL units, and from LEVELLED_BY of the run on at `stay_level`.
-FIRST_LEVEL, LEVELLED_BY = 1.0, 0.4
+WEIGHT = 100.0  # of L_-
+# L_- levels off at first at FIRST_LEVEL units, and from LEVELLED_BY of the run on at LEVEL.
+FIRST_LEVEL, LEVEL, LEVELLED_BY = 1.0, 0.3, 0.4
 
 
 class Scout(nn.Module):
-    """A network that sees only what stands out before a backdrop, and says where that is.
+    """A network that sees only what stands out from a backdrop, and outputs where that is.
 
-    The place where the agent stands is added to what the network says. There an object that stays is one that moves by
-    -a as the agent sees it, and no place in the world does: L_- over all triples, touched ones as outliers, finds it
-    but for a constant, and how far it has moved tells which those are. This is the W of such observations: InfoNCE
-    would tell pairs by what stands still.
+    The agent's position is added to the network's output. There an object that stays moves by -a as the agent sees it,
+    and no place in the world does: L_- over all triples, contacts as outliers, finds it up to a constant, and how far
+    it moves identifies the contacts. It is the W of such observations: InfoNCE would identify pairs by what stands
+    still.
 
-    What stands out is cut from its surroundings, so the place is a rough one; phi_ext, which sees all, follows it at
+    What stands out is cut from its surroundings, so the position is a rough one; phi_ext, which sees all, follows it at
     first. A trained model needs no scout.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config = config
         seen = config.seen_shape
-        self.halved = len(seen) == 3 and min(seen[1:]) >= HALVED_FROM
+        self.halved = config.picture and min(seen[1:]) >= HALVED_FROM
         shape = (seen[0], *(side // 2 for side in seen[1:])) if self.halved else seen
         self.backdrop = Backdrop(shape, config.n)
         self.branch = Branch(make_encoder(config, shape), config.n)
-        self.split = place_split(config)
+        self.split = place_split()
 
     def forward(self, x: Tensor, z_int: Tensor, inputs: Inputs, generator: torch.Generator) -> Tensor:
-        """Places [b, n] for scaled observations that agents at `z_int` [b, n] make."""
+        """Positions [b, n] for scaled observations of agents at `z_int` [b, n]."""
         left = self.backdrop(F.avg_pool2d(x, 2) if self.halved else x, z_int)
-        return self.branch(inputs.disturbed(left, generator)) + z_int
+        return inputs.group.place(z_int, self.branch(inputs.augmented(left, generator)))
+
+    def observe(self, place: Tensor, place_next: Tensor) -> Tensor:
+        """Contacts `[b]` bool by how far the positions [b, n] moved; in training the split remembers that."""
+        distances = squared_distance(place, place_next).detach()
+        if self.training:
+            self.split.update(distances, squared_distance(place_next, place_next.roll(1, 0)).detach())
+        return self.split(distances)
 
     def loss(self, place: Tensor, place_next: Tensor, progress: Tensor) -> Tensor:
         """L_- of all triples, which levels off."""
-        objective = self.config.objective
-        level = FIRST_LEVEL * (objective.stay_level / FIRST_LEVEL) ** (progress / LEVELLED_BY).clamp(max=1.0)
-        return objective.stay_weight * levelled(stay(place, place_next), level).mean()
+        level = FIRST_LEVEL * (LEVEL / FIRST_LEVEL) ** (progress / LEVELLED_BY).clamp(max=1.0)
+        return WEIGHT * levelled(stay(place, place_next), level).mean()
 
 
-def place_split(config: ModelConfig) -> Split:
-    """Of places, whose distances are lengths: the smaller of them, which say nothing, reach further up than in W."""
-    objective = config.objective
-    return Split(on=objective.split_on, window=objective.split_window, floor=max(objective.split_floor, NEAR))
+def place_split() -> Split:
+    """For positions, whose distances are lengths: more of the small ones say nothing than in W."""
+    return Split(floor=NEAR)

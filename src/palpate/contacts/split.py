@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from palpate.objectives.contrastive import squared_distance
-
+WINDOW = 4096  # distances that the threshold is computed from
+FLOOR = 0.001  # quantile of unrelated scenes' distances below which all distances count as equal
 SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two classes that can be told apart
 FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances on which classes can be judged, and of the rarer one when recalled
@@ -62,7 +62,7 @@ class Split(nn.Module):
     share: Tensor
     valley: Tensor
 
-    def __init__(self, *, on: str, window: int, floor: float) -> None:
+    def __init__(self, *, on: str = "log", window: int = WINDOW, floor: float = FLOOR) -> None:
         super().__init__()
         self.on, self.window, self.floor = on, window, floor
         kept = window or 1024  # a threshold of one batch is still worth looking at over several
@@ -73,13 +73,6 @@ class Split(nn.Module):
         self.register_buffer("threshold", torch.zeros(()))  # on the scale of `scaled`
         self.register_buffer("share", torch.tensor(0.5))  # of touched triples
         self.register_buffer("valley", torch.zeros(()))  # see `separation`
-
-    def told(self, w: Tensor, w_next: Tensor) -> Tensor:
-        """Which triples of a batch were touched, `[b]` bool, from its points of W [b, m]; in training it remembers."""
-        distances = squared_distance(w, w_next).detach()
-        if self.training:
-            self.update(distances, squared_distance(w_next, w_next.roll(1, 0)).detach())
-        return self(distances)
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor) -> None:
@@ -151,6 +144,11 @@ class Split(nn.Module):
     def forward(self, distances: Tensor) -> Tensor:
         """Which triples were touched, `[b]` bool."""
         return self.scaled(distances) > self.threshold
+
+    def reliable(self) -> Tensor:
+        """Whether contacts can be acted on: a threshold of one batch, or between classes that are not apart yet, is
+        not trusted so far; device work only."""
+        return (self.valley >= SEPARABLE) & (self.window > 0)
 
     def apart(self) -> Tensor:
         """Whether there are two classes, neither of them a few outliers; device work only."""

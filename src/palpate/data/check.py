@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from palpate.data.transitions import Transitions
+from palpate.data.transitions import Batch, Transitions
 
 Severity = Literal["forbids", "warns"]
 
@@ -71,6 +72,18 @@ class Checkup:
 
 def _plain(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}"
+
+
+def demand_variety(rows: Batch) -> None:
+    """Refuse rows of a set from which nothing can be learned: observations or triples that are all the same."""
+
+    def constant(x: Tensor) -> bool:
+        return bool((x == x[:1]).all())
+
+    if constant(rows.o) and torch.equal(rows.o, rows.o_next):
+        raise ValueError("all observations are the same; look at how they were recorded, `palpate check` says more")
+    if len(rows.a) > 1 and all(map(constant, rows)):
+        raise ValueError("all triples are copies of one; look at how they were recorded, `palpate check` says more")
 
 
 def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:

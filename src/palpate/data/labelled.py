@@ -16,7 +16,7 @@ from torch import Tensor
 
 from palpate.data.files import Writer
 from palpate.data.sources import Resident, Source
-from palpate.data.stream import World
+from palpate.data.stream import Stream, World
 from palpate.data.transitions import Batch, Index, Transitions, positions
 
 
@@ -31,6 +31,11 @@ class Truth(NamedTuple):
     object_next: Tensor | None = None  # [N, n]
     angle_next: Tensor | None = None  # [N]
 
+    @property
+    def objects(self) -> Tensor:
+        """With an object axis, `[N, 1, n]`."""
+        return self.object[:, None]
+
     def known(self) -> dict[str, Tensor]:
         return {name: x for name, x in self._asdict().items() if x is not None}
 
@@ -38,7 +43,9 @@ class Truth(NamedTuple):
 class LabelledBatch(NamedTuple):
     """A batch and the true states of its rows, None where unknown."""
 
-    batch: Batch
+    o: Tensor  # [b, ...]
+    a: Tensor  # [b, n]
+    o_next: Tensor  # [b, ...]
     agent: Tensor  # [b, n]
     object: Tensor  # [b, n]
     angle: Tensor | None  # [b]
@@ -124,36 +131,30 @@ class Labelled:
 class LabelledResident(Source[LabelledBatch]):
     """`Resident` with the true states of the rows drawn."""
 
-    def __init__(self, labelled: Labelled, batch_size: int, device: torch.device | str) -> None:
-        self._resident = Resident(labelled.transitions, batch_size, device)
+    def __init__(self, labelled: Labelled, device: torch.device | str) -> None:
+        self._resident = Resident(labelled.transitions, device)
         self._truth = Truth(**{name: x.to(device) for name, x in labelled.truth.known().items()})
-        self.observation_shape = self._resident.observation_shape
-        self.n = self._resident.n
 
-    def draw(self, generator: torch.Generator) -> LabelledBatch:
-        rows = self._resident.choose(generator)
+    def draw(self, count: int, generator: torch.Generator) -> LabelledBatch:
+        rows = self._resident.choose(count, generator)
         truth = Truth(**{name: x.index_select(0, rows) for name, x in self._truth.known().items()})
         return _labelled_batch(self._resident.take(rows), truth)
 
 
 @final
 class LabelledStream(Source[LabelledBatch]):
-    """`Stream` with the true states."""
+    """`Stream` with the true states, which the world's states must hold by the names of `Truth`."""
 
-    def __init__(self, world: World, batch_size: int) -> None:
-        self.observation_shape = world.observation_shape
-        self.n = world.n
-        self._world = world
-        self._batch_size = batch_size
+    def __init__(self, world: World) -> None:
+        self._stream = Stream(world)
 
-    def draw(self, generator: torch.Generator) -> LabelledBatch:
-        states = self._world.sample(self._batch_size, generator)
-        o, o_next = self._world.render_pair(states)
-        return _labelled_batch(Batch(o, states.displacement, o_next), states)
+    def draw(self, count: int, generator: torch.Generator) -> LabelledBatch:
+        states = self._stream.world.sample(count, generator)
+        return _labelled_batch(self._stream.triples(states), states)
 
 
 def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:
-    return LabelledBatch(batch, *(getattr(states, name) for name in LabelledBatch._fields[1:]))
+    return LabelledBatch(*batch, *(getattr(states, name, None) for name in LabelledBatch._fields[3:]))
 
 
 def _row_too_many(name: str, count: int, transitions: Transitions) -> str:

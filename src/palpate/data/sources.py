@@ -1,7 +1,6 @@
-"""Where batches come from: a set that lives on the training device, or one read from disk with bounded memory."""
+"""Where triples are drawn from: a set that lives on the training device, or one read from disk with bounded memory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar, final
 
@@ -14,54 +13,23 @@ from palpate.data.transitions import Batch, Transitions
 CPU_BUDGET = 4 * 1024**3  # bytes of a set that is kept in main memory
 GROUP_BYTES = 256 * 1000**2
 RUN_BYTES = 1024**2  # read in one go: several chunks of the file, and still hundreds of places in a group
-
 SORTED_ROWS = 100_000
 CANDIDATES = 16  # of which one is drawn where sorting all rows would cost more than the step
-UNKNOWN, UNTOUCHED, TOUCHED = -1, 0, 1
 
-Judge = Callable[[Batch], Tensor]  # triples [b] that are surely contacts
-Doubts = Callable[[Tensor, Tensor], Tensor]  # of observations [b, ...] and moves [b, k, n] how doubtful each is [b, k]
 BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
 class Source(ABC, Generic[BatchT_co]):
-    """What the training loop draws from."""
+    """Draws triples, and nothing else."""
 
-    observation_shape: tuple[int, ...]
-    n: int
-    capturable = True  # `draw` and `learn` are device work without host synchronisation, fit for a CUDA graph
-    way: object = None  # how batches are drawn; `draw` is other device work when it changes
+    capturable = True  # `draw` is device work without host synchronisation, fit for a CUDA graph
 
     @abstractmethod
-    def draw(self, generator: torch.Generator) -> BatchT_co:
-        """The next batch, on the training device."""
+    def draw(self, count: int, generator: torch.Generator) -> BatchT_co:
+        """Random triples on the training device."""
 
-    def last(self, generator: torch.Generator) -> BatchT_co:
-        """A batch for the model's last fit, of triples that say as much as any."""
-        return self.draw(generator)
-
-    def learn(self, contacts: Tensor) -> None:
-        """Which triples of the last batch, `[b]`, are taken for contacts by now."""
-
-    def ask(self, judge: Judge, doubts: Doubts) -> None:
-        """Whom to ask, before a batch is chosen, which triples are surely contacts, and which moves are doubtful."""
-
-    def adapt(self, share: float) -> None:
-        """Every few steps: draw otherwise from now on if what was learned asks for it; may wait for the device.
-
-        `share` of the run is over.
-        """
-
-    def seek(self, step: int) -> None:
-        """Continue as if `step` batches had been drawn, beside the generator's state and `memory`."""
-
-    def memory(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps, to be written into when the run is resumed."""
-        return {}
-
-    def vitals(self) -> dict[str, float]:
-        """What a person watching the run wants to know of the data; may wait for the device."""
-        return {}
+    def seek(self, rows: int) -> None:
+        """Continue as if so many rows had been drawn, beside the generator's state."""
 
     def close(self) -> None:
         """Let go of threads and files."""
@@ -69,27 +37,10 @@ class Source(ABC, Generic[BatchT_co]):
 
 @final
 class Resident(Source[Batch]):
-    """The whole set on the device, uint8 as uint8; every batch is a fresh draw from all of it.
+    """The whole set on the device, uint8 as uint8; every batch is a fresh draw from all of it."""
 
-    Contacts are what tells where the object is. Where they are rarer than `least_contacts` they are drawn more often,
-    as soon as the model can tell them, until they are that share of a batch.
-    """
-
-    def __init__(
-        self,
-        transitions: Transitions,
-        batch_size: int,
-        device: torch.device | str,
-        *,
-        least_contacts: float = 0.0,
-    ) -> None:
-        self.observation_shape = transitions.observation_shape
-        self.n = transitions.n
-        self._batch_size = batch_size
-        self._least_contacts = least_contacts
+    def __init__(self, transitions: Transitions, device: torch.device | str) -> None:
         count = len(transitions)
-        self._verdicts = torch.full((count,), UNKNOWN, dtype=torch.int8, device=device)
-        self._drawn = torch.zeros(batch_size, dtype=torch.long, device=device)
         self._set = Batch(
             *(torch.empty((count, *x.shape[1:]), dtype=x.dtype, device=device) for x in transitions.rows([0]))
         )
@@ -97,42 +48,35 @@ class Resident(Source[Batch]):
             for whole, part in zip(self._set, transitions.rows(block), strict=True):
                 whole[block] = part
 
-    def draw(self, generator: torch.Generator) -> Batch:
-        self._drawn.copy_(self.choose(generator))
-        return self.take(self._drawn)
+    def __len__(self) -> int:
+        return len(self._set.a)
 
-    def choose(self, generator: torch.Generator) -> Tensor:
-        """Row numbers of a batch, [b], without repetition: a row must not meet itself among its contrasts.
+    @property
+    def device(self) -> torch.device:
+        return self._set.a.device
 
-        In a set so large that sorting it would cost more than the step, repetitions are too rare to matter.
+    def draw(self, count: int, generator: torch.Generator) -> Batch:
+        return self.take(self.choose(count, generator))
+
+    def choose(self, count: int, generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
+        """Row numbers [count] without repetition: a row must not meet itself among its contrasts.
+
+        `weights` [N] make rows more likely. In a set so large that sorting it would cost more than the step,
+        repetitions are too rare to matter.
         """
-        count, b, device = len(self._verdicts), self._batch_size, self._verdicts.device
-        if b <= count <= SORTED_ROWS:
-            rows, verdicts = None, self._verdicts
-        else:
-            rows = torch.randint(count, (CANDIDATES * b,), generator=generator, device=device)
-            verdicts = self._verdicts[rows]
-        keys = torch.rand(len(verdicts), generator=generator, device=device)
-        if self._least_contacts > 0:
-            # The b largest of u^(1/weight) are a draw by weight without repetition (Efraimidis and Spirakis 2006).
-            share, least = (verdicts == TOUCHED).float().mean(), self._least_contacts
-            weight = (least * (1 - share) / (share * (1 - least))).clamp(min=1)
-            keys = torch.where(verdicts == TOUCHED, keys ** (1 / weight), keys)
-        best = keys.topk(b, sorted=False).indices
+        rows = None
+        if not count <= len(self) <= SORTED_ROWS:
+            rows = torch.randint(len(self), (CANDIDATES * count,), generator=generator, device=self.device)
+        keys = torch.rand(len(self) if rows is None else len(rows), generator=generator, device=self.device)
+        if weights is not None:
+            # The largest of u^(1/weight) are a draw by weight without repetition (Efraimidis and Spirakis 2006).
+            keys = keys ** (1 / (weights if rows is None else weights[rows]))
+        best = keys.topk(count, sorted=False).indices
         return best if rows is None else rows[best]
 
     def take(self, rows: Tensor) -> Batch:
+        """The triples with these numbers."""
         return Batch(*(x.index_select(0, rows) for x in self._set))
-
-    def learn(self, contacts: Tensor) -> None:
-        self._verdicts.index_copy_(0, self._drawn, contacts.to(torch.int8))
-
-    def memory(self) -> dict[str, Tensor]:
-        return {"verdicts": self._verdicts}
-
-    def vitals(self) -> dict[str, float]:
-        touched, known = int((self._verdicts == TOUCHED).sum()), int((self._verdicts != UNKNOWN).sum())
-        return {"contact_share": touched / known} if touched else {}
 
 
 @final
@@ -140,24 +84,16 @@ class OnDisk(Source[Batch]):
     """Epochs over a set too large for memory; each visits every row once.
 
     Runs of neighbouring rows are put in random order, then shuffled row by row within groups of `group_bytes`. Two
-    groups are in memory: the one in use and the next, which a thread reads. The order follows from the seed and the
-    step alone, so that resuming needs no state; the generator given to `draw` is not used.
+    groups are in memory: the one in use and the next, which a thread reads. The order follows from the seed alone, so
+    that resuming needs no state but the number of rows; the generator given to `draw` is not used.
     """
 
     capturable = False
 
     def __init__(
-        self,
-        transitions: Transitions,
-        batch_size: int,
-        device: torch.device | str,
-        seed: int,
-        group_bytes: int = GROUP_BYTES,
+        self, transitions: Transitions, device: torch.device | str, seed: int, group_bytes: int = GROUP_BYTES
     ) -> None:
-        self.observation_shape = transitions.observation_shape
-        self.n = transitions.n
         self._transitions = transitions
-        self._batch_size = batch_size
         self._device = torch.device(device)
         self._seed = seed
         row_bytes = transitions.nbytes // len(transitions)
@@ -167,14 +103,14 @@ class OnDisk(Source[Batch]):
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="palpate-reader")
         self.seek(0)
 
-    def seek(self, step: int) -> None:
-        self._epoch, at = divmod(step * self._batch_size, len(self._transitions))
+    def seek(self, rows: int) -> None:
+        self._epoch, at = divmod(rows, len(self._transitions))
         self._number, self._at = divmod(at, self._group_rows)
         self._group: Batch | None = None
         self._next: Future[Batch] | None = None
 
-    def draw(self, generator: torch.Generator) -> Batch:
-        parts, missing = [], self._batch_size
+    def draw(self, count: int, generator: torch.Generator) -> Batch:
+        parts, missing = [], count
         while missing:
             group = self._current_group()
             part = Batch(*(x[self._at : self._at + missing] for x in group))
@@ -224,13 +160,7 @@ class OnDisk(Source[Batch]):
 
 
 def source(
-    transitions: Transitions,
-    batch_size: int,
-    device: torch.device | str,
-    seed: int,
-    memory_budget: int | None = None,
-    *,
-    least_contacts: float = 0.0,
+    transitions: Transitions, device: torch.device | str, seed: int, memory_budget: int | None = None
 ) -> Resident | OnDisk:
     """Keep the set on the device if its observations fit into `memory_budget` bytes, else read it as it is needed.
 
@@ -240,5 +170,5 @@ def source(
     if memory_budget is None:
         memory_budget = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else CPU_BUDGET
     if transitions.nbytes <= memory_budget:
-        return Resident(transitions, batch_size, device, least_contacts=least_contacts)
-    return OnDisk(transitions, batch_size, device, seed)
+        return Resident(transitions, device)
+    return OnDisk(transitions, device, seed)

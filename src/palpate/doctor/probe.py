@@ -10,18 +10,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from palpate.choices import NUMBERS_FLOOR, PICTURES_FLOOR
-from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
+from palpate.choices import FIXED_REST
+from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining
 from palpate.data.check import Survey
 from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor.verdict import FOLLOWS
 from palpate.encoders import MLP
-from palpate.methods.interaction import Interaction
+from palpate.groups import Group
+from palpate.methods.base import Examination
+from palpate.methods.contact import Contact
 from palpate.networks import Branch
 from palpate.objectives.equivariance import equivariance
 from palpate.progress import bar
-from palpate.quality import Reading, border, read
+from palpate.quality import boundary, examine, residual
+from palpate.training.feeds import Feed
 from palpate.training.loop import Interrupted, train
 
 PROBE_ROWS, HELD_ROWS = 12_000, 2000  # at most
@@ -44,24 +47,22 @@ class Trial:
         self.picture = rows.o.dim() == 4
         unit = float(rows.a.square().sum(1).mean().sqrt())
         torch.manual_seed(0)
-        floor = PICTURES_FLOOR if self.picture else NUMBERS_FLOOR
-        self.model = Interaction(
+        # On a line any radius will do: the position is not looked at.
+        radius = unit / 4 if rows.a.shape[1] == 1 else None
+        self.model = Contact(
             ModelConfig(
                 encoder="small" if self.picture else "mlp",
                 observation_shape=tuple(rows.o.shape[1:]),
                 observation_dtype="float32",
                 n=rows.a.shape[1],
-                # On a line any radius will do: the position is not looked at.
-                objective=ObjectiveConfig(
-                    radius=unit / 4 if rows.a.shape[1] == 1 else None, split_window=2048, contrast_floor=floor
-                ),
+                objective=ObjectiveConfig(body="ball", radius=radius, refine=False, rest_floor=FIXED_REST),
             )
         )
         if not self.picture:
             for name in ("phi_int", "phi_ext", "phi_cont"):
                 out = getattr(self.model, name).head.out_features
                 setattr(self.model, name, Branch(MLP((rows.o.shape[1],), PROBE_WIDTH), out))
-        self.model.inputs.measure(self.kept)
+        self.model.measure(self.kept)
 
     @property
     def done(self) -> float:
@@ -74,19 +75,13 @@ class Trial:
         if time.thread_time() > self.deadline:
             return False
         size = min(PROBE_BATCH, len(self.kept.a) // 2)
-        config = TrainingConfig(
+        config = SettledTraining(
             steps=steps, batch_size=size, optimizer="adamw", learning_rate=3e-3, device="cpu", log_every=10
         )
-        source = Resident(
-            Transitions(
-                observation=self.kept.o,
-                action=self.kept.a,
-                next_observation=self.kept.o_next,
-                layout="channel-first",
-            ),
-            size,
-            "cpu",
+        kept = Transitions(
+            observation=self.kept.o, action=self.kept.a, next_observation=self.kept.o_next, layout="channel-first"
         )
+        feed = Feed(Resident(kept, "cpu"), size)
         before = self.steps
 
         def watch(step: int, readings: dict[str, float]) -> None:
@@ -97,7 +92,7 @@ class Trial:
 
         with bar("probe" if first else "probe, longer", steps, show=self.progress) as advance:
             try:
-                train(self.model, source, config, watch=watch)
+                train(self.model, feed, config, watch=watch)
             except _TimeUp:
                 self.model.eval()
             except Interrupted:  # there is nothing to go on with
@@ -107,26 +102,27 @@ class Trial:
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """What the model sees in rows it was not trained on; lengths in actions."""
-        reading, unit = read(self.model, self.held), float(self.model.inputs.unit)
-        w = torch.cat([self.model.scene(o) for o in self.held.o.split(256)])
+        seen, unit, group = examine(self.model, self.held), float(self.model.inputs.unit), self.model.group
+        assert seen is not None
+        w = torch.cat([self.model.scene(o)[:, 0] for o in self.held.o.split(256)])
         unrelated = (w - w.roll(1, 0)).square().sum(1).double()
-        touched = reading.touched
-        seen = {
+        contact = seen.contact[:, 0]
+        found = {
             "probe_steps": float(self.steps),
-            "held_rows": float(len(touched)),
-            "residual": float(reading.residual.square().sum(1).mean().sqrt()) / unit,
-            "reach_of_long_moves": _evenness(reading),
+            "held_rows": float(len(contact)),
+            "residual": residual(group, seen, self.held.a) / unit,
+            "reach_of_long_moves": _evenness(group, seen, self.held.a.double()),
             "scene_spread": float(unrelated.median()),
-            "moving_share": float((reading.scene > unrelated.quantile(RELATED)).double().mean()),
-            "touched_share": float(touched.double().mean()),
-            "separation": self.model.split.separation(),
-            "stray_share": _strays(reading),
+            "moving_share": float((seen.scene[:, 0] > unrelated.quantile(RELATED)).double().mean()),
+            "touched_share": float(contact.double().mean()),
+            "separation": self.model.separation(),
+            "stray_share": _strays(group, seen),
         }
-        if touched.any() and not touched.all():
-            seen["explained"] = border(reading.distance, touched).accuracy
-            if (unreached := _unreached(w, touched)) is not None:
-                seen["unreached_share"] = unreached
-        return seen
+        if contact.any() and not contact.all():
+            found["explained"] = boundary(seen.distance[:, 0], contact).accuracy
+            if (unreached := _unreached(w, contact)) is not None:
+                found["unreached_share"] = unreached
+        return found
 
 
 class _TimeUp(Exception):  # noqa: N818 - no error
@@ -152,10 +148,10 @@ def small(triples: Transitions, rows: np.ndarray, action: np.ndarray | None = No
     return small if action is None else small._replace(a=torch.from_numpy(action[chosen]))
 
 
-def _evenness(reading: Reading) -> float:
+def _evenness(group: Group, seen: Examination, action: Tensor) -> float:
     """How far the longest fifth of the moves gets along the action, over how far the shortest two fifths get."""
-    length = reading.action.norm(dim=1)
-    along = ((reading.agent_next - reading.agent) * reading.action).sum(1)
+    length = group.length2(action).sqrt()
+    along = (group.between(seen.agent, seen.agent_next) * action).sum(1)
 
     def gain(rows: Tensor) -> Tensor:
         return along[rows].sum() / length[rows].square().sum().clamp(min=1e-12)
@@ -164,22 +160,22 @@ def _evenness(reading: Reading) -> float:
     return float(long / short.clamp(min=1e-6))
 
 
-def _unreached(w: Tensor, touched: Tensor) -> float | None:
+def _unreached(w: Tensor, contact: Tensor) -> float | None:
     """Share of the scenes around which there is no contact at all, where several would be expected.
 
     A scene's neighbours are as many as hold `EXPECTED` contacts on average; none where that is too much of the set.
     """
-    count = round(EXPECTED / float(touched.double().mean()))
+    count = round(EXPECTED / float(contact.double().mean()))
     if count > len(w) // 3:
         return None
     near = torch.cdist(w, w).topk(count, largest=False).indices  # [b, count]
-    return float((~touched[near].any(1)).double().mean())
+    return float((~contact[near].any(1)).double().mean())
 
 
-def _strays(reading: Reading) -> float:
+def _strays(group: Group, seen: Examination) -> float:
     """Share of the agent's places that no chain of moves and of near neighbours links to most of the others."""
-    half = min(len(reading.agent), 1000)
-    places = torch.cat((reading.agent[:half], reading.agent_next[:half]))
+    half = min(len(seen.agent), 1000)
+    places = group.position(torch.cat((seen.agent[:half], seen.agent_next[:half])))
     near = torch.cdist(places, places).topk(min(LINKS + 1, len(places)), largest=False).indices[:, 1:]
     ends = torch.cat((torch.arange(half, 2 * half), torch.arange(half)))[:, None]
     links = torch.cat((near, ends), 1)  # [2 half, LINKS + 1]
@@ -221,7 +217,7 @@ def _agent_residual(rows: Batch) -> float:
 
     def residual(batch: Batch) -> Tensor:
         z, z_next = branch(inputs(torch.cat((batch.o, batch.o_next)))).chunk(2)
-        return equivariance(z, batch.a / inputs.unit, z_next).mean()
+        return equivariance(trial.model.group, z, inputs.scaled(batch.a), z_next).mean()
 
     for _ in range(SHIFT_STEPS):
         chosen = torch.randint(len(trial.kept.a), (PROBE_BATCH,), generator=generator)

@@ -18,6 +18,14 @@ Shape = tuple[int, int, int]
 WAVES, FREQUENCY = 256, 6.0  # how many, and their spread in radians per root mean square of the actions
 
 
+def demand_full_size(config: ModelConfig) -> None:
+    if config.shrink != 1:
+        raise ValueError(
+            f"shrink is {config.shrink}; allowed is 1 for the method {config.method!r}, which draws pictures of the size "
+            "that it sees"
+        )
+
+
 class Grow(nn.Module):
     """A feature map, convolved with each of `widths` in turn and doubled in between, ends as a picture of `shape`.
 

@@ -10,25 +10,15 @@ from typing import Any
 from palpate.checkpoint import read_state, write_state
 from palpate.config import OBJECTIVE_ONCE, BaselineConfig, ModelConfig, ObjectiveConfig
 from palpate.methods.base import Model
-from palpate.methods.interaction import Interaction
-from palpate.methods.supervised import Supervised
-from palpate.methods.transporter import Transporter
-from palpate.methods.vae import VAE
+from palpate.traits import method_class
 
 FORMAT_VERSION = 2  # 1: the body was no part of its own; it is read too
 RETIRED = ("attraction_floor", "attraction_floor_from")  # of training in 0.1.0; they say nothing to a trained model
-MODELS: dict[str, type[Model]] = {
-    "interaction": Interaction,
-    "vae": VAE,
-    "transporter": Transporter,
-    "supervised": Supervised,
-}
 
 
 def build(config: ModelConfig) -> Model:
     """A model with fresh weights."""
-    model = MODELS[config.method](config)
-    model.inputs.shrink = config.shrink
+    model: Model = method_class(config.method)(config)
     return model
 
 

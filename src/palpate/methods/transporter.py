@@ -7,7 +7,6 @@ Legend: b batch, k keypoints, c feature channels, h and w height and width of th
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +15,8 @@ from torch.nn import functional as F
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.encoders import BasicBlock
-from palpate.inputs import Inputs
 from palpate.methods.base import Encoding, Loss, Model
-from palpate.methods.decoders import Grow
+from palpate.methods.decoders import Grow, demand_full_size
 from palpate.objectives.keypoints import heat, soft_argmax, transport
 
 KEYPOINTS = 2
@@ -66,9 +64,13 @@ class Transporter(Model):
     stretch: Tensor  # of the heat maps, which are round in pixels
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.inputs = Inputs(config.observation_shape)
+        super().__init__(config)
+        demand_full_size(config)
+        if not config.picture or config.n != 2:
+            raise ValueError(
+                f"observations have shape {config.observation_shape} and actions {config.n} dimensions; the transporter "
+                "finds points of the picture plane: it needs pictures, and actions of 2 dimensions"
+            )
         _, height, width = shape = config.observation_shape
         residual = config.encoder == "resnet18"
         self.phi = FeatureMap(shape, residual=residual)  # type: ignore[arg-type]
@@ -82,15 +84,17 @@ class Transporter(Model):
         self.register_buffer("columns", (torch.arange(math.ceil(width / STRIDE)) + 0.5) * STRIDE / width, False)
         longer = max(height, width)
         self.register_buffer("stretch", torch.tensor([longer / width, longer / height]), False)
-        self.fused: dict[str, Callable[[Tensor], Tensor]] = {}
+        self.fused_parts: dict[str, Callable[[Tensor], Tensor]] = {}
 
-    def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
-        """Squared error of each picture of a pair, explained by transport from the other."""
+    def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         both = torch.cat((batch.o, batch.o_next))
-        x = self.inputs(both)  # what is to be drawn is never disturbed
-        drawn = self._transported(self.inputs(both, generator), progress)
-        with torch.autocast(x.device.type, enabled=False):
-            return Loss({"reconstruction": (drawn.float() - x).square().mean() / 2}, {})
+        # What is to be drawn is never augmented.
+        return self._transported(self.inputs(both, generator), progress), self.inputs(both)
+
+    def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
+        """Squared error of each picture of a pair, explained by transport from the other."""
+        drawn, x = outputs
+        return Loss({"reconstruction": (drawn.float() - x).square().mean() / 2}, {})
 
     def _transported(self, x: Tensor, progress: Tensor) -> Tensor:
         """Each picture of o and o', stacked [2b, ...], drawn from the other and what is at its own keypoints."""
@@ -109,26 +113,19 @@ class Transporter(Model):
             return soft_argmax(self.head(maps.float()), self.rows, self.columns)
 
     def _ask(self, name: str, x: Tensor) -> Tensor:
-        fused = self.fused.get(name) if self.training else None
+        fused = self.fused_parts.get(name) if self.training else None
         return getattr(self, name)(x) if fused is None else fused(x)
 
     def encode(self, o: Tensor) -> Encoding:
         """The two keypoints, in the unit square of the picture and in no particular order."""
-        first, second = self._points(self.inputs(o)).unbind(1)
-        return Encoding(first, second, None, None)
+        points = self._points(self.inputs(o))
+        return Encoding(points[:, 0], points[:, 1:])
 
     def reconstruct(self, o: Tensor, o_next: Tensor) -> Tensor:
         """`o_next` as drawn from `o` and what is at the keypoints of `o_next`, of the same type."""
         drawn = self._transported(self.inputs(torch.cat((o, o_next))), torch.ones((), device=o.device))
         return self.inputs.observation(drawn[len(o) :], like=o)
 
-    def vitals(self) -> dict[str, float]:
-        return {}
-
     def compile_step(self) -> None:
-        self.fused = {
-            name: torch.compile(getattr(self, name).forward, dynamic=False) for name in ("phi", "psi", "decoder")
-        }
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        return [{"params": list(self.parameters())}]
+        parts = ("phi", "psi", "decoder")
+        self.fused_parts = {name: torch.compile(getattr(self, name).forward, dynamic=False) for name in parts}

@@ -6,16 +6,14 @@ Legend: b batch, n ambient dimension, k dimension of z_ext, d numbers in an obse
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
-from palpate.inputs import Inputs
 from palpate.methods.base import Encoding, Loss, Model
-from palpate.methods.decoders import make_decoder
+from palpate.methods.decoders import demand_full_size, make_decoder
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.equivariance import equivariance
 from palpate.objectives.prior import standard_kl
@@ -32,40 +30,40 @@ class VAE(Model):
     places_object = False
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.inputs = Inputs(config.observation_shape)
+        super().__init__(config)
+        demand_full_size(config)
         latent = config.baseline.latent_dim
         self.phi_int = Branch(make_encoder(config), config.n)
         self.phi_ext = Branch(make_encoder(config), 2 * latent)
         nn.init.constant_(self.phi_ext.head.bias[latent:], FIRST_LOG_VARIANCE)
         self.decoder = make_decoder(config, latent)
-        self.fused: Callable[[Tensor, Tensor], Tensor] | None = None
+        self.fused_decoder: Callable[[Tensor, Tensor], Tensor] | None = None
 
-    def loss(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> Loss:
+    def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
+        both = torch.cat((batch.o, batch.o_next))
+        x = self.inputs(both)  # what is to be drawn is never augmented
+        z_int, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs(both, generator))
+        mean, log_variance = self._posterior(ext)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        z_ext = mean + noise * (log_variance / 2).exp()
+        # The agent is placed by Eq. 3 alone: drawing it well would bend its frame.
+        return self._draw(z_int.detach(), z_ext), x, mean, log_variance, *z_int.chunk(2), self.inputs.scaled(batch.a)
+
+    def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """L_int (Eq. 3) and the negative evidence bound of o and o', both divided by the d numbers of an observation.
 
         The likelihood is Gaussian with the spread each channel has over the data, not 1 of 255: a sprite on a few
         pixels is then many spreads away from its background and worth encoding. Divided by d the terms stay near 1,
         and neither drowns L_int where gradients are clipped.
         """
-        both = torch.cat((batch.o, batch.o_next))
-        x = self.inputs(both)  # what is to be drawn is never disturbed
-        z_int, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs(both, generator))
-        mean, log_variance = self._posterior(ext)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-        z_ext = mean + noise * (log_variance / 2).exp()
-        # The agent is placed by Eq. 3 alone: drawing it well would bend its frame.
-        drawn = self._draw(z_int.detach(), z_ext)
-        with torch.autocast(x.device.type, enabled=False):
-            z_int, z_int_next = z_int.chunk(2)
-            nats = standard_kl(mean, log_variance)
-            beta = self.config.baseline.beta * (progress / WARM_UP).clamp(max=1)
-            terms = {
-                "agent": equivariance(z_int, batch.a / self.inputs.unit, z_int_next).mean(),
-                "reconstruction": (drawn.float() - x).square().mean() / 2,
-                "prior": beta * nats.mean() / x[0].numel(),
-            }
+        drawn, x, mean, log_variance, z_int, z_int_next, a = outputs
+        nats = standard_kl(mean, log_variance)
+        beta = self.config.baseline.beta * (progress / WARM_UP).clamp(max=1)
+        terms = {
+            "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
+            "reconstruction": (drawn.float() - x).square().mean() / 2,
+            "prior": beta * nats.mean() / x[0].numel(),
+        }
         return Loss(terms, {"nats": nats.mean().detach()})
 
     def _posterior(self, ext: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,13 +72,13 @@ class VAE(Model):
         return mean, LOG_VARIANCE * torch.tanh(log_variance / LOG_VARIANCE)
 
     def _draw(self, z_int: Tensor, z_ext: Tensor) -> Tensor:
-        decoder = self.fused if self.fused is not None and self.training else self.decoder
+        decoder = self.fused_decoder if self.fused_decoder is not None and self.training else self.decoder
         return decoder(z_int, z_ext)
 
     def encode(self, o: Tensor) -> Encoding:
-        """The agent's position; as the object the posterior's mean [b, k], which is no position."""
+        """The agent's position; in place of objects the posterior's mean [b, 1, m], which is no position."""
         x = self.inputs(o)
-        return Encoding(self.phi_int(x) * self.inputs.unit, self._posterior(self.phi_ext(x))[0], None, None)
+        return Encoding(self.phi_int(x) * self.inputs.unit, self._posterior(self.phi_ext(x))[0][:, None])
 
     def reconstruct(self, o: Tensor) -> Tensor:
         """What the decoder draws from the latent's mean, as observations `[b, ...]` of the same type."""
@@ -88,13 +86,6 @@ class VAE(Model):
         mean, _ = self._posterior(self.phi_ext(x))
         return self.inputs.observation(self.decoder(self.phi_int(x), mean), like=o)
 
-    def vitals(self) -> dict[str, float]:
-        return {}
-
     def compile_step(self) -> None:
-        for branch in (self.phi_int, self.phi_ext):
-            branch.fuse()
-        self.fused = torch.compile(self.decoder.forward, dynamic=False)
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        return [{"params": list(self.parameters())}]
+        super().compile_step()
+        self.fused_decoder = torch.compile(self.decoder.forward, dynamic=False)

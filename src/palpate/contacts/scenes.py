@@ -1,0 +1,96 @@
+"""W: where scenes are told apart, and contacts by how far a scene moves (paper, Sec. 4.2).
+
+Legend: b batch, k objects, m dimension of W.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from palpate.contacts.split import SEPARABLE, Split
+from palpate.objectives.contrastive import squared_distance
+
+DIMENSION = 8  # of W, a unit sphere for each object
+
+
+class Scenes(nn.Module):
+    """From a network's output [b, k * m] to points of W, and a split of their distances for each object."""
+
+    def __init__(self, splits: Sequence[Split], dimension: int | None = DIMENSION) -> None:
+        """`dimension` None: points are positions, taken as they are."""
+        super().__init__()
+        self.splits = nn.ModuleList(splits)
+        self.dimension = dimension
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    @property
+    def width(self) -> int:
+        """Numbers that a network outputs."""
+        assert self.dimension is not None
+        return len(self) * self.dimension
+
+    def split(self, index: int) -> Split:
+        split = self.splits[index]
+        assert isinstance(split, Split)
+        return split
+
+    def forward(self, raw: Tensor) -> Tensor:
+        """Points `[b, k, m]` of W."""
+        assert self.dimension is not None
+        return F.normalize(raw.unflatten(-1, (len(self), self.dimension)), dim=-1)
+
+    def distance(self, w: Tensor, w_next: Tensor) -> Tensor:
+        """d_W `[b, k]`."""
+        return squared_distance(w, w_next)
+
+    def observe(self, w: Tensor, w_next: Tensor) -> Tensor:
+        """Contacts `[b, k]` bool of a batch; in training the splits remember its distances."""
+        distances = self.distance(w, w_next).detach()
+        if self.training:
+            unrelated = self.distance(w_next, w_next.roll(1, 0)).detach()
+            for i in range(len(self)):
+                self.split(i).update(distances[:, i], unrelated[:, i])
+        return self.contact(distances)
+
+    def contact(self, distances: Tensor) -> Tensor:
+        """Contacts `[b, k]` bool for distances d_W."""
+        return torch.stack([self.split(i)(distances[:, i]) for i in range(len(self))], 1)
+
+    def probability(self, distances: Tensor) -> Tensor:
+        """P(contact) `[b, k]` for distances d_W."""
+        return torch.stack([self.split(i).probability(distances[:, i]) for i in range(len(self))], 1)
+
+    @property
+    def share(self) -> Tensor:
+        """Share of contacts, `[k]`."""
+        return torch.stack([self.split(i).share for i in range(len(self))])
+
+    def reliable(self, contact: Tensor) -> Tensor:
+        """Contacts `[b]` of any object whose two classes are apart by now; device work only."""
+        apart = torch.stack([self.split(i).reliable() for i in range(len(self))])
+        return (contact & apart).any(1)
+
+    def separation(self) -> float:
+        """That of the object with the poorest split."""
+        return min(self.split(i).separation() for i in range(len(self)))
+
+    def separable(self) -> bool:
+        return self.separation() >= SEPARABLE
+
+    def recall(self, distances: Tensor) -> None:
+        """Take the thresholds from distances [N, k] of triples that were not trained on; see `Split.recall`."""
+        for i in range(len(self)):
+            self.split(i).recall(distances[:, i])
+
+    @contextmanager
+    def recalling(self, distances: Tensor) -> Iterator[None]:
+        """As if the splits remembered these distances [N, k] alone."""
+        with ExitStack() as stack:
+            for i in range(len(self)):
+                stack.enter_context(self.split(i).recalling(distances[:, i]))
+            yield

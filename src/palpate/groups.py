@@ -1,0 +1,140 @@
+"""The group that an agent's actions belong to: what a pose is, how actions move it, and which frame freedom is left.
+
+Everything that compares, moves or aligns agents goes through a group, so that another group is another class here.
+Legend: n dimension of positions; `...` any batch shape.
+"""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+from torch import Tensor
+
+from palpate.geometry import Segment
+
+
+class Group(ABC):
+    """Poses `z`, actions `a`, and positions in the common frame of agent and objects."""
+
+    n: int  # dimension of positions
+    width: int  # numbers that a network outputs for a pose
+    action_width: int  # numbers of an action
+
+    @abstractmethod
+    def pose(self, raw: Tensor) -> Tensor:
+        """The pose for a network's output [..., width]."""
+
+    @abstractmethod
+    def position(self, z: Tensor) -> Tensor:
+        """Where a pose is, `[..., n]`."""
+
+    @abstractmethod
+    def act(self, z: Tensor, a: Tensor) -> Tensor:
+        """The pose after the action a at z."""
+
+    @abstractmethod
+    def undo(self, z: Tensor, a: Tensor) -> Tensor:
+        """The pose from which the action a leads to z."""
+
+    @abstractmethod
+    def between(self, z: Tensor, z_next: Tensor) -> Tensor:
+        """The action that leads from z to z_next."""
+
+    @abstractmethod
+    def compose(self, actions: Tensor) -> Tensor:
+        """One action for a sequence [..., t, n] of them."""
+
+    @abstractmethod
+    def mean(self, z: Tensor, z_other: Tensor) -> Tensor:
+        """The pose midway between two close ones."""
+
+    @abstractmethod
+    def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
+        """Squared distance of two poses, `[...]`."""
+
+    @abstractmethod
+    def spread2(self, z: Tensor) -> Tensor:
+        """Mean squared distance of two poses of a batch [b, width], a scalar."""
+
+    @abstractmethod
+    def path(self, z: Tensor, a: Tensor) -> Segment:
+        """The positions that an agent passes when it does a at z."""
+
+    @abstractmethod
+    def place(self, z: Tensor, seen: Tensor) -> Tensor:
+        """The position in the common frame of what an agent at z sees at `seen` [..., n] in its own."""
+
+    @abstractmethod
+    def seen(self, z: Tensor, position: Tensor) -> Tensor:
+        """A position [..., n] of the common frame as an agent at z sees it."""
+
+    @abstractmethod
+    def scaled(self, a: Tensor, factor: Tensor | float) -> Tensor:
+        """Actions whose lengths are measured in another unit."""
+
+    @abstractmethod
+    def length2(self, a: Tensor) -> Tensor:
+        """Squared length of an action, `[...]`."""
+
+    @abstractmethod
+    def frame(self, learned: Tensor, true: Tensor) -> Tensor:
+        """The motion that best takes learned positions [N, n] onto true ones, by least squares."""
+
+    @abstractmethod
+    def moved(self, position: Tensor, frame: Tensor) -> Tensor:
+        """Positions [..., n] moved by a frame's motion."""
+
+
+@final
+class Translations(Group):
+    """Displacements of R^n: the paper's group. The frame is free up to one translation."""
+
+    def __init__(self, n: int) -> None:
+        self.n = self.width = self.action_width = n
+
+    def pose(self, raw: Tensor) -> Tensor:
+        return raw
+
+    def position(self, z: Tensor) -> Tensor:
+        return z
+
+    def act(self, z: Tensor, a: Tensor) -> Tensor:
+        return z + a
+
+    def undo(self, z: Tensor, a: Tensor) -> Tensor:
+        return z - a
+
+    def between(self, z: Tensor, z_next: Tensor) -> Tensor:
+        return z_next - z
+
+    def compose(self, actions: Tensor) -> Tensor:
+        return actions.sum(-2)
+
+    def mean(self, z: Tensor, z_other: Tensor) -> Tensor:
+        return (z + z_other) / 2
+
+    def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
+        return (z - z_other).square().sum(-1)
+
+    def spread2(self, z: Tensor) -> Tensor:
+        return 2 * z.var(0).sum()
+
+    def path(self, z: Tensor, a: Tensor) -> Segment:
+        return Segment(z, a)
+
+    def place(self, z: Tensor, seen: Tensor) -> Tensor:
+        return z + seen
+
+    def seen(self, z: Tensor, position: Tensor) -> Tensor:
+        return position - z
+
+    def scaled(self, a: Tensor, factor: Tensor | float) -> Tensor:
+        return a * factor
+
+    def length2(self, a: Tensor) -> Tensor:
+        return a.square().sum(-1)
+
+    def frame(self, learned: Tensor, true: Tensor) -> Tensor:
+        return (true - learned).mean(0)
+
+    def moved(self, position: Tensor, frame: Tensor) -> Tensor:
+        return position + frame

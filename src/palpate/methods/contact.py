@@ -1,0 +1,154 @@
+"""Our method: agent, scenes, and objects whose bodies explain the contacts (paper, Sec. 4; departures: docs/method.md).
+
+    L = L_int + L_cont + L_contact + L_-
+
+Three networks see every observation. phi_int gives the agent's pose, phi_cont the scene's point in W, phi_ext the
+objects. How far a scene moves in W splits the triples into contacts and others; the paths and bodies must explain that
+split, and an object without contact stays.
+Legend: b batch, k objects, n ambient dimension, m dimension of W.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from palpate.config import ModelConfig
+from palpate.contacts.scenes import Scenes
+from palpate.contacts.split import Split
+from palpate.data.transitions import Batch
+from palpate.methods.base import Loss
+from palpate.methods.geometric import SHARE_RANGE, Geometric
+from palpate.networks import Branch, make_encoder, side_by_side
+from palpate.objectives.contact import balanced_nll
+from palpate.objectives.contrastive import infonce
+from palpate.objectives.equivariance import equivariance
+from palpate.refine import Correction, refine
+
+TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
+# Added to exp(-d_W / tau): vectors change smoothly, and a lower floor fails where most triples are contacts.
+PICTURES_FLOOR, VECTORS_FLOOR = 0.001, 0.1
+REFINE_DOUBT = 0.005  # share of wrong contacts in the last fit; beside a sharp boundary one would outweigh the rest
+
+
+class Evidence(NamedTuple):
+    """What the last fit sees of triples: the networks' outputs and the contacts."""
+
+    z_int: Tensor  # [b, n]
+    z_int_next: Tensor
+    raw: Tensor  # [b, ...] of phi_ext
+    raw_next: Tensor
+    a: Tensor  # [b, n]
+    contact: Tensor  # [b, k] bool
+
+
+class Contact(Geometric):
+    """phi_int, phi_ext and phi_cont with their losses."""
+
+    # InfoNCE says nothing about positions; of L_- one missed contact outweighs all the rest.
+    not_judged = frozenset({"contrast", "stay"})
+    temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.scenes = Scenes([self.make_split() for _ in range(len(self.head))])
+        self.phi_cont = Branch(make_encoder(config), self.scenes.width)
+        self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
+
+    def make_split(self) -> Split:
+        return Split()
+
+    def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
+        x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
+        raw = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
+        both = [part for output in raw for part in output.chunk(2)]
+        return (*both, self.inputs.scaled(batch.a))
+
+    def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
+        int_, int_next, ext, ext_next, cont, cont_next, a = outputs
+        z_int, z_int_next = self.group.pose(int_), self.group.pose(int_next)
+        before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
+        w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
+        contact = self.scenes.observe(w, w_next)  # [b, k]
+        path = self.group.path(self.start(z_int, a, z_int_next), a)
+        terms = {
+            "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
+            "contrast": self.contrast(w, w_next, z_int_next),
+            "contact": self.contact_term(before, after, path, contact, self.scenes.share),
+            "stay": self.stay_term(before, after, contact),
+        }
+        return Loss(terms, {"contact_share": contact.float().mean()}, self.scenes.reliable(contact))
+
+    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
+        """L_cont (Eq. 5); it does not move the agent, whose frame its repulsion would stretch."""
+        z = z_int_next.detach()
+        # Where a batch spreads wider than a step, by its spread: with short steps hardly any two would count as near.
+        unit2 = self.group.spread2(z).clamp(min=1.0) * self.agent_temperature
+        agents = self.group.distance2(z[:, None], z[None]) / unit2
+        return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor).mean()
+
+    # Contacts
+
+    def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
+        w, w_next = self.scene(torch.cat((o, o_next))).chunk(2)
+        return self.scenes.distance(w, w_next)
+
+    def scene(self, o: Tensor) -> Tensor:
+        """Points of W `[b, k, m]` for observations."""
+        return self.scenes(self.phi_cont(self.inputs(o)))
+
+    def contacts(self, batch: Batch) -> Tensor:
+        return self.scenes.reliable(self.scenes.contact(self.scene_distance(batch.o, batch.o_next)))
+
+    def held_out(self, blocks: Sequence[Batch]) -> float | None:
+        """With contacts told among these triples themselves; see `Split.recall`."""
+        if not self.separable():  # one class alone is easy to explain; such weights are not to be chosen
+            return None
+        with self.scenes.recalling(self._distances(blocks)):
+            return super().held_out(blocks)
+
+    def recall(self, blocks: Sequence[Batch]) -> None:
+        if blocks:
+            self.scenes.recall(self._distances(blocks))
+
+    def _distances(self, blocks: Sequence[Batch]) -> Tensor:
+        return torch.cat([self.scene_distance(batch.o, batch.o_next) for batch in blocks])
+
+    # The last fit
+
+    def refine(self, draw: Callable[[], Batch], steps: int) -> None:
+        refine(self, draw, steps)
+
+    @property
+    def correction(self) -> Correction | None:
+        return self.head.correction
+
+    @property
+    def movable(self) -> list[nn.Parameter]:
+        return [*self.head.learned, self.raw_softness]
+
+    def separable(self) -> bool:
+        return self.scenes.separable()
+
+    def evidence(self, batch: Batch) -> Evidence:
+        x = self.inputs(torch.cat((batch.o, batch.o_next)))
+        z_int, z_int_next = self.group.pose(self.phi_int(x)).chunk(2)
+        raw, raw_next = self.phi_ext(x).chunk(2)
+        contact = self.scenes.contact(self.scene_distance(batch.o, batch.o_next))
+        return Evidence(z_int, z_int_next, raw, raw_next, self.inputs.scaled(batch.a), contact)
+
+    def uncorrected(self, evidence: Evidence) -> Tensor:
+        raw = evidence.raw.unflatten(-1, (len(self.head), -1))
+        return raw[..., : self.group.n].flatten(0, 1)
+
+    def surprise(self, evidence: Evidence) -> Tensor:
+        z_int, z_int_next, raw, raw_next, a, contact = evidence
+        path = self.group.path(self.start(z_int, a, z_int_next), a)
+        before, after = self.logit(self.head(raw, z_int), path), self.logit(self.head(raw_next, z_int_next), path)
+        share = contact.float().mean(0).clamp(*SHARE_RANGE)
+        return balanced_nll(before, after, contact, share, REFINE_DOUBT).mean(0).sum()
+
+    def compile_step(self) -> None:
+        super().compile_step()
+        self.fused = torch.compile(self.objective, dynamic=False)

@@ -1,0 +1,114 @@
+"""The method for cameras that the agent carries: a scout finds the object first, and takes the place of W.
+
+phi_ext sees the object and the whole world, and would learn that the object stands in one place of it. So it first
+follows the scout, which sees only what stands out from the background. The scout's positions leave a constant open,
+which the contacts determine: as long as z_ext follows, they move nothing but its mean.
+Legend: b batch, k objects, n ambient dimension.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from palpate.config import ModelConfig
+from palpate.contacts.scenes import Scenes
+from palpate.contacts.scout import Scout, place_split
+from palpate.contacts.split import SEPARABLE
+from palpate.data.transitions import Batch
+from palpate.methods.base import Loss
+from palpate.methods.geometric import Geometric
+from palpate.networks import side_by_side
+from palpate.objectives.equivariance import equivariance
+from palpate.objectives.paper import stay
+
+FOLLOW = 10.0  # weight of following the scout
+# z_ext follows the scout for half of the run. Then its own losses come in soon, until FREE_FROM, and the scout is left
+# slowly, until LEFT_AT: left at once, z_ext may settle elsewhere. Contacts count from KNOWN_FROM on.
+FOLLOWS_UNTIL, FREE_FROM, LEFT_AT, KNOWN_FROM = 0.5, 0.55, 0.8, 0.3
+MOST_DIMENSIONS = 3  # that a backdrop has room for
+
+
+class Egocentric(Geometric):
+    """phi_int, phi_ext and a scout that only training needs; contacts are told by how far positions move."""
+
+    scaffold = ("scout",)
+    not_judged = frozenset({"stay", "scout"})
+    carried = True
+    doubt = 0.05  # some of the scout's contacts are false positives
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        if config.n > MOST_DIMENSIONS:
+            raise ValueError(
+                f"egocentric is True; allowed is False when actions have {config.n} dimensions, more than "
+                f"{MOST_DIMENSIONS}"
+            )
+        self.scout: Scout | None = Scout(config)
+        self.scenes = Scenes([place_split()], dimension=None)
+
+    def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
+        clean = self.inputs(torch.cat((batch.o, batch.o_next)))
+        z_int, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs.augmented(clean, generator))
+        # A trained model has no scout; its held-out loss does without one.
+        place = z_int.detach() if self.scout is None else self.scout(clean, z_int.detach(), self.inputs, generator)
+        both = [part for output in (z_int, ext, place) for part in output.chunk(2)]
+        return (*both, self.inputs.scaled(batch.a))
+
+    def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
+        """An object that the scout has lost, behind a net for example, seems to have moved. Such triples are not
+        followed, and as soon as z_ext is free it has to agree that the object moved. z_ext counts while it tells two
+        classes apart: one that sees nothing move would have no contacts to explain.
+        """
+        z_int, z_int_next, ext, ext_next, place, place_next, a = outputs
+        assert self.scout is not None
+        before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
+        moved = self.scenes.observe(before.position, after.position)  # [b, k]
+        scouted = self.scout.observe(place, place_next)[:, None]  # [b, 1]
+        alone = (progress < FREE_FROM) | ~self.scenes.split(0).apart()
+        contact = scouted & (moved | alone)
+        free, left = (((progress - FOLLOWS_UNTIL) / (end - FOLLOWS_UNTIL)).clamp(0, 1) for end in (FREE_FROM, LEFT_AT))
+        positions = torch.cat((before.position, after.position))  # [2b, k, n]
+        mean = positions.mean(0)
+        led = positions.detach() + mean - mean.detach()
+        position, position_next = (led + free * (positions - led)).chunk(2)
+        ext_before, ext_after = before._replace(position=position), after._replace(position=position_next)
+        path = self.group.path(self.start(z_int, a, z_int_next), a)
+        terms = {
+            "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
+            "scout": self.scout.loss(place, place_next, progress),
+            "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
+            "contact": (progress >= KNOWN_FROM)
+            * self.contact_term(ext_before, ext_after, path, contact, self.scout.split.share[None]),
+            "stay": free * self.stay_term(ext_before, ext_after, contact),
+        }
+        return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))
+
+    @staticmethod
+    def _apart(positions: Tensor, ahead: Tensor, scouted: Tensor) -> Tensor:
+        """Mean squared distance between z_ext and the scout, up to a constant, where the scout sees no contact."""
+        weight = (~scouted).to(positions.dtype).repeat(2, 1)  # [2b, 1]
+        weight = weight / weight.sum().clamp(min=1.0)
+        z, target = positions[:, 0], ahead.detach()
+        return (weight[:, 0] * stay(z - (weight * z).sum(0), target - (weight * target).sum(0))).sum()
+
+    def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
+        (_, before), (_, after) = self._located(self.inputs(o)), self._located(self.inputs(o_next))
+        return self.scenes.distance(before.position, after.position)
+
+    def contacts(self, batch: Batch) -> Tensor:
+        return self.scenes.reliable(self.scenes.contact(self.scene_distance(batch.o, batch.o_next)))
+
+    def held_out(self, blocks: Sequence[Any]) -> float | None:
+        if self.scout is None or self.scout.split.separation() < SEPARABLE:
+            return None
+        return super().held_out(blocks)
+
+    def vitals(self) -> dict[str, float]:
+        scout = {} if self.scout is None else {"scout_separation": self.scout.split.separation()}
+        return super().vitals() | scout
+
+    def compile_step(self) -> None:
+        super().compile_step()
+        self.fused = torch.compile(self.objective, dynamic=False)

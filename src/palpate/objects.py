@@ -1,0 +1,119 @@
+"""From a network's output to objects: positions in the common frame, poses, and the bodies around them.
+
+Legend: b batch, k objects, n ambient dimension, p numbers of a pose, d directions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from palpate.bodies.base import Body, clearance
+from palpate.geometry import Segment, around, border
+from palpate.groups import Group
+from palpate.refine import Correction
+
+BORDER_POINTS, BORDER_DIRECTIONS = 120, 720
+BodyCall = Callable[[Body, Tensor, Tensor], Tensor]  # body, its positions [b, n] and poses [b, p]
+
+
+class Objects(NamedTuple):
+    """k objects in each of b observations."""
+
+    position: Tensor  # [b, k, n]
+    pose: Tensor  # [b, k, p]
+
+    def repeated(self, count: int) -> "Objects":
+        """Each row `count` times in a row."""
+        return Objects(*(x.repeat_interleave(count, 0) for x in self))
+
+
+class ObjectHead(nn.Module):
+    """Reads objects from phi_ext's output [b, k * (n + pose_width)].
+
+    `carried` cameras see positions relative to the agent. A `correction` is applied once training is over.
+    """
+
+    def __init__(
+        self, group: Group, bodies: Sequence[Body], *, carried: bool = False, correction: Correction | None = None
+    ) -> None:
+        super().__init__()
+        self.group, self.carried = group, carried
+        self.bodies = nn.ModuleList(bodies)
+        self.correction = correction
+        self.width = len(bodies) * self._each
+
+    @property
+    def _each(self) -> int:
+        return self.group.n + self[0].pose_width
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __getitem__(self, index: int) -> Body:
+        body = self.bodies[index]
+        assert isinstance(body, Body)
+        return body
+
+    def forward(self, raw: Tensor, z_int: Tensor) -> Objects:
+        raw = raw.unflatten(-1, (len(self), self._each))
+        seen, rest = raw[..., : self.group.n], raw[..., self.group.n :]
+        position = self.group.place(z_int[:, None], seen) if self.carried else seen
+        if self.correction is not None and not self.training:
+            position = self.correction(position)
+        return Objects(position, torch.stack([self[i].pose(rest[:, i]) for i in range(len(self))], 1))
+
+    def clearance(self, objects: Objects, path: Segment) -> Tensor:
+        """How far each path passes from each object, `[b, k]`."""
+        return self._each_body(lambda body, z, pose: clearance(body, z, pose, path), objects)
+
+    def covariances(self, objects: Objects) -> Tensor:
+        """Ellipsoids `[b, k, n, n]`."""
+        return self._each_body(lambda body, z, pose: body.covariance(pose), objects)
+
+    def sizes(self, objects: Objects) -> Tensor:
+        """Mean radii `[b, k]`."""
+        return self._each_body(lambda body, z, pose: body.size(pose), objects)
+
+    def turned2(self, objects: Objects, later: Objects) -> Tensor:
+        """How far turning moves the tips, squared: `[b, k]`."""
+        return torch.stack([self[i].turned2(objects.pose[:, i], later.pose[:, i]) for i in range(len(self))], 1)
+
+    def orientations(self, objects: Objects) -> Tensor | None:
+        """Angles `[b, k]` modulo pi, or None for bodies that do not turn."""
+        found = [self[i].orientation(objects.pose[:, i]) for i in range(len(self))]
+        angles = [angle for angle in found if angle is not None]
+        return torch.stack(angles, 1) if len(angles) == len(found) else None
+
+    def borders(self, objects: Objects) -> Tensor | None:
+        """Points `[b, k, points, 2]` of closed lines around the objects' positions; None outside the plane."""
+        if self.group.n != 2:
+            return None
+        u = around(BORDER_DIRECTIONS, objects.position)
+
+        def line(body: Body, z: Tensor, pose: Tensor) -> Tensor:
+            return border(body.support(u, pose).expand(z.shape[0], -1), BORDER_POINTS)
+
+        return self._each_body(line, objects)
+
+    def _each_body(self, call: BodyCall, objects: Objects) -> Tensor:
+        found = [call(self[i], objects.position[:, i], objects.pose[:, i]) for i in range(len(self))]
+        return torch.stack(found, 1)
+
+    def measure(self, unit: Tensor) -> None:
+        for i in range(len(self)):
+            self[i].measure(unit)
+
+    @property
+    def learned(self) -> list[nn.Parameter]:
+        return [p for i in range(len(self)) for p in self[i].learned]
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [group for i in range(len(self)) for group in self[i].parameter_groups()]
+
+    def vitals(self, unit: Tensor) -> dict[str, float]:
+        """The bodies' scalars; of several objects, by number."""
+        if len(self) == 1:
+            return self[0].vitals(unit)
+        return {f"{name}_{i}": x for i in range(len(self)) for name, x in self[i].vitals(unit).items()}

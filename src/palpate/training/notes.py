@@ -1,0 +1,46 @@
+"""What steps report, kept in device memory."""
+
+import torch
+from torch import Tensor
+
+
+class NonFiniteLoss(RuntimeError):  # noqa: N818 - reads as what it is
+    """A loss term or the gradient was not a number; no update was made from it."""
+
+
+class Notes:
+    """Running sums of what a step reports, and whether anything in it was not finite."""
+
+    def __init__(self, terms: list[str], readings: list[str], device: torch.device) -> None:
+        self.terms, self.names = terms, [*terms, *readings]
+        self.sums = torch.zeros(len(self.names), device=device)
+        self.count = torch.zeros((), device=device)
+        self.bad = torch.zeros(len(terms), dtype=torch.bool, device=device)
+        self.stop = torch.zeros((), device=device)
+
+    def add(self, terms: list[Tensor], readings: list[Tensor]) -> Tensor:
+        """Note one step; returns the flag, 1 from the first step with a non-finite term on."""
+        values = torch.stack([value.detach().float() for value in (*terms, *readings)])
+        # Only the first bad step is named: what follows it without an update says nothing new.
+        self.bad |= ~values[: len(terms)].isfinite() & (self.stop == 0)
+        self.stop.copy_(self.bad.any())
+        self.sums += torch.where(self.stop > 0, 0.0, values)
+        self.count += 1 - self.stop
+        return self.stop
+
+    def check(self) -> None:
+        """Raise if a step since the start was not finite."""
+        if self.stop.item():
+            names = [name for name, bad in zip(self.terms, self.bad.tolist(), strict=True) if bad]
+            raise NonFiniteLoss(
+                f"not finite: {', '.join(names)}, {int(self.count)} good steps after the last reading; the weights "
+                "were not touched by it. Lower the learning rate, or look for extreme values in the observations."
+            )
+
+    def read(self) -> dict[str, float]:
+        """Averages since the last reading."""
+        self.check()
+        means = (self.sums / self.count.clamp(min=1)).tolist()
+        self.sums.zero_()
+        self.count.zero_()
+        return dict(zip(self.names, means, strict=True))

@@ -1,0 +1,85 @@
+"""A run's checkpoint: everything that a stopped run needs to end as if it had not been stopped."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from palpate.checkpoint import read_facts, read_state, write_state
+from palpate.optimizers import Muon
+from palpate.training.step import Run
+
+
+def steps_done(folder: Path) -> int:
+    """How far the run in `folder` has come."""
+    path = _checkpoint(folder)
+    return int(read_facts(path)["step"]) if path.exists() else 0
+
+
+def save(run: Run, folder: Path) -> None:
+    assert run.notes is not None
+    run.notes.check()  # never over a good checkpoint
+    moments = {
+        f"{i}.{name}": value
+        for i, parameter in enumerate(run.parameters)
+        for name, value in _moments(run, parameter).items()
+    }
+    groups = {
+        "model": run.plain.state_dict(),
+        "optimizer": moments,
+        "best": run.best,
+        "notes": {"sums": run.notes.sums, "count": run.notes.count},
+        "random": {"generator": run.generator.get_state()},
+        "feed": run.feed.memory(),
+    }
+    facts = {"step": run.step, "best_value": run.best_value if run.best else None}
+    write_state(_checkpoint(folder), groups, facts)
+
+
+def restore(run: Run, folder: Path | None) -> None:
+    """Continue from the folder's checkpoint, if there is one."""
+    if folder is None or not _checkpoint(folder).exists():
+        return
+    groups, facts = read_state(_checkpoint(folder))
+    try:
+        run.plain.load_state_dict(groups["model"])
+        for key, value in groups["optimizer"].items():
+            index, name = key.split(".")
+            parameter = run.parameters[int(index)]
+            if (name == "momentum") != isinstance(_optimizer(run, parameter), Muon):
+                raise ValueError("it has another optimizer")
+            # Moments take the parameter's memory layout, the step counter its device.
+            like = torch.empty_like(parameter if value.dim() else torch.empty((), device=run.device))
+            _moments(run, parameter)[name] = like.copy_(value)
+        if groups["best"]:
+            run.best = {name: value.to(run.device) for name, value in groups["best"].items()}
+            run.best_value = float(facts["best_value"])
+        run.kept_notes = {name: value.to(run.device) for name, value in groups["notes"].items()}
+        run.generator.set_state(groups["random"]["generator"])
+        for name, value in run.feed.memory().items():
+            value.copy_(groups["feed"][name])
+        run.step = int(facts["step"])
+    except (KeyError, IndexError, ValueError, TypeError, RuntimeError) as error:
+        first = str(error).splitlines()[0]
+        raise ValueError(
+            f"{_checkpoint(folder)} does not fit this run ({first}); it is damaged or of another version of palpate: "
+            "start another folder"
+        ) from error
+    run.feed.seek(run.step)
+
+
+def _checkpoint(folder: Path) -> Path:
+    return folder / "checkpoint" / "state.safetensors"
+
+
+def _moments(run: Run, parameter: nn.Parameter) -> dict[str, Tensor]:
+    """What its optimiser remembers of a parameter; of one that is not learned, nothing."""
+    optimizer = _optimizer(run, parameter)
+    return {} if optimizer is None else optimizer.state[parameter]
+
+
+def _optimizer(run: Run, parameter: nn.Parameter) -> torch.optim.Optimizer | None:
+    for wrapped in run.optimizers:
+        if any(parameter is p for group in wrapped.param_groups for p in group["params"]):
+            return wrapped.optimizer
+    return None

@@ -1,0 +1,170 @@
+"""One step of training, and what it reads and writes on the device."""
+
+import gc
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from palpate.config import SettledTraining
+from palpate.methods.base import Loss, Model
+from palpate.optimizers import make_optimizers
+from palpate.training.feeds import Feed
+from palpate.training.notes import Notes
+
+ADAPT_EVERY = 50  # steps
+EAGER_STEPS = 3  # before a graph is captured: memory settles and kernels are chosen
+
+
+class Run:
+    """A model, its feed and its optimisers on the device."""
+
+    def __init__(self, model: Model, feed: Feed, config: SettledTraining, device: torch.device) -> None:
+        self.device = device
+        precision = config.precision or ("bf16-mixed" if device.type == "cuda" else "32-true")
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces precision and hardware at length
+        self.fabric = Fabric(accelerator=device.type, devices=1, precision=precision)
+        self.config, self.feed, self.step = config, feed, 0
+        self.plain = model.to(device)
+        if device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # shapes hardly ever change during a run, so kernels are chosen once
+        optimizers = make_optimizers(
+            model.parameter_groups(),
+            weight_decay=config.weight_decay,
+            orthogonalise=config.optimizer != "adamw",
+            device=device,
+        )
+        self.model, *self.optimizers = self.fabric.setup(model, *optimizers)
+        self.model.mark_forward_method("loss")
+        self.parameters = list(model.parameters())
+        # Gradients of groups that start later are multiplied by 0 until then.
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups if "starts" in group]
+        self.gates = [(group, torch.zeros((), device=device)) for group in groups]
+        self.best: dict[str, Tensor] = {}
+        self.best_value = math.inf
+        self.generator = torch.Generator(device).manual_seed(config.seed)
+        self.progress = torch.zeros((), device=device)
+        feed.ask(self._contacts, self._uncertainty)
+        self.notes: Notes | None = None
+        self.kept_notes: dict[str, Tensor] = {}
+        if config.compile:
+            model.compile_step()
+        self.model.train()
+
+    def advance(self, batch: Any = None) -> None:
+        """One step of optimisation; nothing here waits for the device."""
+        batch = self.feed.draw(self.generator) if batch is None else batch
+        with self.fabric.autocast():
+            loss: Loss = self.model.loss(batch, self.generator, self.progress)
+        if loss.contacts is not None:
+            self.feed.learn(loss.contacts)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
+        for group, gate in self.gates:
+            for parameter in group["params"]:
+                parameter.grad.mul_(gate)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        if self.notes is None:
+            self.notes = Notes([*loss.terms, "gradient"], list(loss.readings), self.device)
+            self.notes.sums += self.kept_notes.get("sums", 0.0)
+            self.notes.count += self.kept_notes.get("count", 0.0)
+        # Optimisers leave weights and moments alone where this flag is set, without asking the host.
+        stop = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
+        for optimizer in self.optimizers:
+            optimizer.optimizer.found_inf = stop
+            optimizer.step()
+
+    def captured(self) -> Callable[[], None]:
+        """`advance` as a CUDA graph, captured anew when the feed draws in another way."""
+        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        held: Any = None  # where batches that come from the host are put for the graph to find
+        eager_steps, captured, way = EAGER_STEPS, False, self.feed.way
+
+        def step() -> None:
+            nonlocal graph, held, eager_steps, captured, way
+            if way != self.feed.way:
+                torch.cuda.synchronize()  # the graph that is dropped may be running
+                graph, eager_steps, captured, way = torch.cuda.CUDAGraph(), EAGER_STEPS, False, self.feed.way
+            if not self.feed.capturable:
+                fresh = self.feed.draw(self.generator)
+                held = fresh if held is None else type(fresh)(*map(Tensor.copy_, held, fresh))
+            if eager_steps:
+                eager_steps -= 1
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    self.advance(held)
+                torch.cuda.current_stream().wait_stream(side)
+                return
+            if not captured:
+                gc.collect()  # what a run before this one has left must not be freed while a graph is captured
+                graph.register_generator_state(self.generator)
+                with torch.cuda.graph(graph):
+                    self.advance(held)
+                captured = True
+            graph.replay()
+
+        return step
+
+    def set_schedule(self) -> None:
+        """What the host sets before a step: the way of drawing, now and then; progress, gates and learning rates."""
+        share = self.step / self.config.steps
+        if self.step % ADAPT_EVERY == 0:  # and at no other time: what is logged or measured must not change a run
+            self.feed.adapt(share)
+        self.progress.fill_(share)
+        for group, gate in self.gates:
+            gate.fill_(share >= group["starts"])
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"].fill_(group.get("lr_scale", 1.0) * self.config.learning_rate_at(share))
+
+    def read(self) -> dict[str, float]:
+        """Averages since the last call; raises if a step was not finite."""
+        assert self.notes is not None
+        rate = self.config.learning_rate_at(self.step / self.config.steps)
+        return {**self.notes.read(), **self.plain.vitals(), **self.feed.vitals(), "learning_rate": rate}
+
+    def refine(self) -> None:
+        """The model's last fit, never to weights that are not finite."""
+        assert self.notes is not None
+        self.notes.check()
+        with self._as_it_is():
+            self.plain.refine(lambda: self.feed.last(self.generator), self.config.steps)
+
+    def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
+        """Evaluate the model as it is, and remember the weights if they are the best so far."""
+        with self._as_it_is():
+            scores = evaluate(self.plain)
+        if criterion is not None and scores.get(criterion, math.inf) < self.best_value:
+            self.best_value = scores[criterion]
+            self.best = {name: value.detach().clone() for name, value in self.plain.lasting_state().items()}
+        return scores
+
+    def hand_over(self) -> None:
+        """Leave the model as users get it: with the best weights, without what only training needs."""
+        self.plain.take_down_scaffold()
+        if self.best:
+            self.plain.load_state_dict(self.best)
+        self.plain.eval()
+
+    def _contacts(self, batch: Any) -> Tensor | None:
+        with self._as_it_is(), self.fabric.autocast():
+            return self.plain.contacts(batch)
+
+    def _uncertainty(self, o: Tensor, moves: Tensor) -> Tensor | None:
+        with self._as_it_is(), self.fabric.autocast():
+            return self.plain.uncertainty(o, moves)
+
+    @contextmanager
+    def _as_it_is(self) -> Iterator[None]:
+        """The model in evaluation mode, without gradients."""
+        before = self.plain.training
+        self.plain.eval()
+        with torch.no_grad():
+            yield
+        self.plain.train(before)

@@ -1,0 +1,52 @@
+"""The methods by name, and what each can do; free of torch, so that settings are chosen before anything heavy loads."""
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Traits(NamedTuple):
+    """What the rest of the package needs to know of a method before it is built."""
+
+    home: str  # module:class
+    reconstructs: bool = False  # it draws pictures of the size that it sees
+    shifts: bool = False  # its losses hold in a picture that is shifted as a whole
+    predicts: bool = False  # it predicts contacts from geometry, so that moves can be chosen
+    refines: bool = False  # it has a last fit
+    has_body: bool = False  # it learns a body
+    muon: bool = False  # it gains from Muon and from higher learning rates
+    unsupervised: bool = True
+
+
+METHODS: dict[str, Traits] = {
+    "contact": Traits(
+        "palpate.methods.contact:Contact", shifts=True, predicts=True, refines=True, has_body=True, muon=True
+    ),
+    "egocentric": Traits("palpate.methods.egocentric:Egocentric", predicts=True, has_body=True, muon=True),
+    "paper": Traits("palpate.methods.paper:Paper", shifts=True),
+    "paper-gaussian": Traits("palpate.methods.paper:PaperGaussian", shifts=True),
+    "vae": Traits("palpate.methods.vae:VAE", reconstructs=True),
+    "transporter": Traits("palpate.methods.transporter:Transporter", reconstructs=True),
+    "supervised": Traits("palpate.methods.supervised:Supervised", muon=True, unsupervised=False),
+}
+CARRIED = {"contact": "egocentric", "supervised": "supervised"}  # where the agent carries the cameras
+
+
+def resolve(method: str, objective: str, egocentric: bool) -> str:
+    """The name in `METHODS` for what a user writes as method, objective and egocentric."""
+    name = objective if method == "interaction" else method
+    if name not in METHODS:
+        what = "objective" if method == "interaction" else "method"
+        raise ValueError(f"{what} is {name!r}; allowed is one of {', '.join(METHODS)}")
+    if not egocentric:
+        return name
+    if name not in CARRIED:
+        raise ValueError(f"egocentric is True; allowed is False for {name!r}, which needs a camera that stands still")
+    return CARRIED[name]
+
+
+def method_class(name: str) -> Any:
+    """The class behind a name."""
+    if name not in METHODS:
+        raise ValueError(f"method is {name!r}; allowed is one of {', '.join(METHODS)}")
+    module, _, kind = METHODS[name].home.partition(":")
+    return getattr(import_module(module), kind)
