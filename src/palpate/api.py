@@ -28,7 +28,7 @@ from palpate.plan import Asked, plan
 from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
-from palpate.runlog import claim
+from palpate.runlog import run_folder
 from palpate.training.loop import steps_done, train, training_device
 
 COINCIDENCE = 0.02  # share of test triples that may be among those learned from by chance
@@ -146,52 +146,53 @@ def fit(
     model.inputs.measure(Batch(*(x.to(device) for x in feed.sample)), feed.actions)
     model.inputs.jitter, model.inputs.sway = config.jitter or 0.0, config.sway or 0.0
     described = {"model": asdict(model_config), "training": asdict(config), "data": {"data": feed.name}}
-    folder = None if out is None else claim(Path(out), described, resume=resume, overwrite=overwrite)
-    if progress:
-        say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
-        if resume and folder is not None:
-            done = steps_done(folder)
-            say(f"going on after step {done} of {config.steps}" if done < config.steps else "this run was finished")
-
-    first: tuple[int, float] | None = None
-    with bar(f"{method}, {model_config.encoder} on {device.type}", config.steps, show=progress) as advance:
-
-        def show(step: int, readings: dict[str, float]) -> None:
-            nonlocal first
-            now = time.monotonic()
-            first = first or (step, now)
-            speed = (step - first[0]) / (now - first[1]) if step > first[0] else None
-            advance(step, _note(readings, speed))
-            if watch:
-                watch(step, readings)
-
-        try:
-            train(
-                model,
-                feed.batches,
-                config,
-                folder=folder,
-                evaluate=_evaluation(feed.held_out, test, facts, device),
-                criterion=None if feed.held_out is None else "held_out",
-                watch=show,
-            )
-        finally:
-            feed.batches.close()
-    facts["findings"] = []
-    if isinstance(model, Interaction):
-        with torch.no_grad():
-            model.recall(_blocks(feed.held_out))
-        unseen = Batch(*(x[:ASSESSED_ROWS] for x in feed.sample)) if feed.held_out is None else feed.held_out
-        quality = assess(model, unseen, feed.episode)
-        facts |= {"quality": quality.as_dict(), "findings": [str(finding) for finding in quality.findings]}
-        for finding in facts["findings"]:
-            warnings.warn(finding, stacklevel=2)
+    place = None if out is None else Path(out)
+    with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
         if progress:
-            say(str(quality))
-    representation = Representation(model, facts, device)
-    if folder is not None:
-        representation.save(folder, overwrite=True)
-    return representation
+            say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
+            if resume and folder is not None:
+                done = steps_done(folder)
+                say(f"going on after step {done} of {config.steps}" if done < config.steps else "this run was finished")
+
+        first: tuple[int, float] | None = None
+        with bar(f"{method}, {model_config.encoder} on {device.type}", config.steps, show=progress) as advance:
+
+            def show(step: int, readings: dict[str, float]) -> None:
+                nonlocal first
+                now = time.monotonic()
+                first = first or (step, now)
+                speed = (step - first[0]) / (now - first[1]) if step > first[0] else None
+                advance(step, _note(readings, speed))
+                if watch:
+                    watch(step, readings)
+
+            try:
+                train(
+                    model,
+                    feed.batches,
+                    config,
+                    folder=folder,
+                    evaluate=_evaluation(feed.held_out, test, facts, device),
+                    criterion=None if feed.held_out is None else "held_out",
+                    watch=show,
+                )
+            finally:
+                feed.batches.close()
+        facts["findings"] = []
+        if isinstance(model, Interaction):
+            with torch.no_grad():
+                model.recall(_blocks(feed.held_out))
+            unseen = Batch(*(x[:ASSESSED_ROWS] for x in feed.sample)) if feed.held_out is None else feed.held_out
+            quality = assess(model, unseen, feed.episode)
+            facts |= {"quality": quality.as_dict(), "findings": [str(finding) for finding in quality.findings]}
+            for finding in facts["findings"]:
+                warnings.warn(finding, stacklevel=2)
+            if progress:
+                say(str(quality))
+        representation = Representation(model, facts, device)
+        if folder is not None:
+            representation.save(folder, overwrite=True)
+        return representation
 
 
 class Feed(NamedTuple):

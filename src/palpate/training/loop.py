@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from palpate.checkpoint import read_facts, read_state, write_state
+from palpate.checkpoint import read_state, used, write_state
 from palpate.config import TrainingConfig
 from palpate.data.sources import Source
 from palpate.interrupts import interrupt_between_steps
@@ -82,7 +83,10 @@ def train(
 def steps_done(folder: Path) -> int:
     """How far the run in `folder` has come."""
     path = _checkpoint(folder)
-    return int(read_facts(path)["step"]) if path.exists() else 0
+    if not path.exists():
+        return 0
+    with used(path):
+        return index(read_state(path)[1]["step"])
 
 
 def _checkpoint(folder: Path) -> Path:
@@ -275,6 +279,13 @@ class Run:
         if folder is None or not _checkpoint(folder).exists():
             return
         groups, facts = read_state(_checkpoint(folder))
+        with used(_checkpoint(folder)):
+            self._take(groups, facts, folder)
+
+    def _take(self, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any], folder: Path) -> None:
+        step, best = index(facts["step"]), facts["best_value"]
+        if not 0 <= step <= self.config.steps or not isinstance(best, float | None):
+            raise TypeError(f"step is {step} of {self.config.steps} and best_value {best!r}")
         try:
             self.plain.load_state_dict(groups["model"])
         except RuntimeError as error:
@@ -282,8 +293,8 @@ class Run:
                 f"the run in {folder} was begun by another version of palpate, whose model differs; start another"
             ) from error
         for key, value in groups["optimizer"].items():
-            index, name = key.split(".")
-            parameter = self.parameters[int(index)]
+            number, name = key.split(".")
+            parameter = self.parameters[int(number)]
             if (name == "momentum") != isinstance(self._mover(parameter), Muon):
                 raise ValueError(f"the run in {folder} was begun with another optimizer; start another")
             # Moments take the parameter's memory layout, the step counter its device.
@@ -291,13 +302,12 @@ class Run:
             self.moments(parameter)[name] = like.copy_(value)
         if groups["best"]:
             self.best = {name: value.to(self.device) for name, value in groups["best"].items()}
-            self.best_value = facts["best_value"]
+            self.best_value = best
         self.kept_notes = {name: value.to(self.device) for name, value in groups["notes"].items()}
         self.generator.set_state(groups["random"]["generator"])
         for name, value in self.source.memory().items():
-            if name in groups["source"]:  # a checkpoint of an earlier version may know less
-                value.copy_(groups["source"][name])
-        self.step = int(facts["step"])
+            value.copy_(groups["source"][name])
+        self.step = step
         self.source.seek(self.step)
 
 
