@@ -16,8 +16,8 @@ ROOT = Path(palpate.__file__).parent
 # Rooms by floor. A folder is one room: its modules may know each other. Two rooms on one floor may not.
 FLOORS: list[set[str]] = [
     {"", "config"},
-    {"choices", "geometry", "encoders", "envs", "checkpoint", "disk", "interrupts", "runlog", "progress", "optimizers"},
-    {"plan", "objectives", "data", "networks"},
+    {"choices", "geometry", "encoders", "envs", "disk", "settings", "interrupts", "progress", "optimizers"},
+    {"plan", "objectives", "data", "networks", "checkpoint", "runlog"},
     {"inputs", "bodies", "collecting"},
     {"contacts", "refine"},
     {"methods"},

@@ -1,7 +1,10 @@
 """A model's folder: what is wrong with it is said plainly, and nothing in it is ever executed."""
 
+import errno
 import json
 import pickle
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,8 @@ import torch
 from safetensors.torch import save_file
 
 import palpate
-from palpate.checkpoint import read_state, write_state
+from palpate import disk
+from palpate.checkpoint import packed
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.methods.store import FORMAT_VERSION, build, load_model, save_model
 
@@ -111,39 +115,95 @@ def test_an_origin_that_is_none(folder: Path, origin: Any) -> None:
     refused(folder, "cannot be read as a palpate model")
 
 
-def test_a_choice_of_training_that_is_no_more(folder: Path) -> None:
-    """Models of 0.1.0 still load: it says nothing of how they encode."""
-    described = json.loads((folder / "config.json").read_text())["model"]
-    described["objective"] |= {"attraction_floor": 0.05, "attraction_floor_from": 0.3}
-    edit(folder, model=described)
-    load_model(folder)
-
-
-def test_a_choice_of_training_that_was_not_yet(folder: Path) -> None:
-    """A model says how it was trained, not how it would be now."""
-    described = json.loads((folder / "config.json").read_text())["model"]
-    for name in ("stay_reach", "stay_rise", "bend", "rim"):
-        del described["objective"][name]
-    edit(folder, model=described)
-    objective = load_model(folder)[0].config.objective
-    assert (objective.stay_reach, objective.stay_rise, objective.bend, objective.rim) == (0, 1, 0, False)
-
-
-def test_a_body_that_was_no_part_of_its_own(folder: Path) -> None:
-    """As models and runs of 0.1.0 hold it."""
-    groups, _ = read_state(folder / "model.safetensors")
-    groups["model"]["body.log_radius"].fill_(0.7)
-    before = {name.removeprefix("body."): value for name, value in groups["model"].items()}
-    assert before.keys() > {"log_radius", "log_ratio", "softness"}
-    write_state(folder / "model.safetensors", {"model": before}, {})
-    edit(folder, format_version=1)
-    assert float(load_model(folder)[0].body.log_radius.detach()) == pytest.approx(0.7)  # type: ignore[union-attr]
-
-
-def test_newer_format(folder: Path) -> None:
-    edit(folder, format_version=FORMAT_VERSION + 1)
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, FORMAT_VERSION - 1, None, "3", 3.5, [3]])
+def test_another_format(folder: Path, version: Any) -> None:
+    edit(folder, format_version=version, palpate_version="0.1.0")
     says = refused(folder, "cannot be read as a palpate model")
-    assert f"format_version {FORMAT_VERSION + 1}, this palpate reads up to {FORMAT_VERSION}: upgrade palpate" in says
+    assert (
+        f"format_version {version!r}, this palpate reads {FORMAT_VERSION} alone: load it with the palpate that" in says
+    )
+    assert "(0.1.0), or train anew" in says
+
+
+def leaves(described: dict[str, Any], *above: str) -> Iterator[tuple[str, ...]]:
+    for name, value in described.items():
+        yield (*above, name)
+        if isinstance(value, dict):
+            yield from leaves(value, *above, name)
+
+
+def is_refused(folder: Path) -> bool:
+    try:
+        load_model(folder)
+    except ValueError as error:
+        return str(folder) in str(error)
+    return False
+
+
+@pytest.mark.parametrize("method", ["interaction", "vae", "transporter", "supervised"])
+def test_config_with_anything_in_any_place(tmp_path: Path, method: Any) -> None:
+    """A wrong type, a huge number: refused in one sentence, or harmless; never a traceback or all the memory."""
+    config = ModelConfig(method=method, encoder="small", observation_shape=(3, 16, 16), n=2)
+    save_model(build(config), tmp_path / "m", {"origin": [0.0, 1.0]})
+    path = tmp_path / "m" / "config.json"
+    before, refusals = path.read_text(), 0
+    odd = (None, "x", -1, 0, 10**9, 10**30, 1e300, float("nan"), [], {}, [10**30], [[1]], True, {"a": 1})
+    for place in leaves(json.loads(before)):
+        for value in odd:
+            described = json.loads(before)
+            holder = described
+            for name in place[:-1]:
+                holder = holder[name]
+            holder[place[-1]] = value
+            path.write_text(json.dumps(described))
+            refusals += is_refused(tmp_path / "m")
+    assert refusals > 300
+
+
+@pytest.mark.parametrize("at", range(0, 1000, 37))
+def test_a_flipped_bit(folder: Path, at: int) -> None:
+    """Somewhere in the file: in its header or in the weights."""
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[at * len(content) // 1000] ^= 4
+    path.write_bytes(content)
+    refused(folder, r"model\.safetensors")
+
+
+def test_the_same_model_is_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    before = {name: (folder / name).read_bytes() for name in ("config.json", "model.safetensors")}
+    for _ in range(8):  # an order left to chance would differ in one of them
+        palpate.load(folder).save(tmp_path / "again", overwrite=True)
+        assert {name: (tmp_path / "again" / name).read_bytes() for name in before} == before
+
+
+def test_other_weights_under_the_same_config(folder: Path) -> None:
+    """As a copy of one of the two files alone would leave it."""
+    model, facts = load_model(folder)
+    model.body.log_radius.data.fill_(0.7)  # type: ignore[union-attr]
+    save_model(model, folder.parent / "other", facts)
+    (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
+    refused(folder, r"does not fit the config\.json beside it; restore both")
+
+
+def test_a_disk_that_is_full_before_the_second_file_costs_no_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = load_model(folder)[0]
+    other = build(before.config)
+    write = disk.Disk.write
+
+    def full(self: disk.Disk, data: bytes) -> int:
+        if self._target.name == "config.json":
+            self._error = OSError(errno.ENOSPC, "No space left on device")
+        return write(self, data)
+
+    monkeypatch.setattr(disk.Disk, "write", full)
+    with pytest.raises(OSError, match=r"cannot write .*config\.json: No space left"):
+        save_model(other, folder, {})
+    monkeypatch.undo()
+    after = load_model(folder)[0]
+    assert all(torch.equal(x, y) for x, y in zip(before.parameters(), after.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
@@ -159,29 +219,28 @@ def test_foreign_weights(folder: Path) -> None:
 
 
 def test_tensors_of_something_else(folder: Path) -> None:
-    write_state(folder / "model.safetensors", {"optimiser": {"step": torch.zeros(())}}, {})
+    content, checksum = packed({"optimiser": {"step": torch.zeros(())}}, {})
+    (folder / "model.safetensors").write_bytes(content)
     refused(folder, "does not fit")
+    edit(folder, weights=checksum)
+    refused(folder, "does not fit .*config.json: the shape of .* is missing, not")
 
 
-def test_weights_of_another_model(folder: Path) -> None:
-    """Fewer weights, more weights, other shapes."""
-    cases = ((2, ObjectiveConfig(contrast_dim=5), "size mismatch"), (2, ObjectiveConfig(outline=4), "Unexpected key"))
-    for n, objective, reason in cases:
-        other = build(ModelConfig(encoder="mlp", observation_shape=(4,), n=n, objective=objective))
-        save_model(other, folder.parent / "other", {})
-        (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
-        assert reason in refused(folder, "does not fit")
-
-
-@pytest.mark.parametrize("keep", [False, True])
-def test_weights_missing_or_left_over(folder: Path, keep: bool) -> None:
-    described = json.loads((folder / "config.json").read_text())["model"]
-    edit(folder, model=described | {"method": "supervised"} if keep else described)
-    if not keep:
-        other = build(ModelConfig(method="supervised", encoder="mlp", observation_shape=(4,), n=2))
-        save_model(other, folder.parent / "other", {})
-        (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
-    refused(folder, "does not fit")
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"objective": ObjectiveConfig(contrast_dim=5)}, "phi_cont"),
+        ({"objective": ObjectiveConfig(outline=4)}, "body"),
+        ({"method": "supervised"}, ""),
+    ],
+    ids=str,
+)
+def test_weights_of_another_model(folder: Path, change: dict[str, Any], name: str) -> None:
+    """Other shapes, more weights, fewer weights."""
+    save_model(build(replace(load_model(folder)[0].config, **change)), folder.parent / "other", {})
+    (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
+    edit(folder, weights=json.loads((folder.parent / "other" / "config.json").read_text())["weights"])
+    refused(folder, f"does not fit .*the shape of .*{name}")
 
 
 class Trap:

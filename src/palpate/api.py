@@ -27,7 +27,7 @@ from palpate.plan import Asked, plan
 from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
-from palpate.runlog import claim
+from palpate.runlog import run_folder
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.training.loop import train, training_device
 from palpate.training.state import steps_done
@@ -134,8 +134,8 @@ def fit(
         _warn_of_seen(test.transitions, _triples(opened))
     model_config, settled, choices, left_open = plan(asked, _facts(opened, device))
     material = _material(opened, traits, settled, device)
-    dtype = "uint8" if material.sample.o.dtype == torch.uint8 else "float32"
-    model = build(replace(model_config, observation_dtype=dtype)).to(device)
+    uint8 = material.sample.o.dtype == torch.uint8
+    model = build(replace(model_config, observation_dtype="uint8" if uint8 else "float32")).to(device)
     model.measure(Batch(*(x.to(device) for x in material.sample)), material.actions)
     model.inputs.augment = settled.augment or "none"
     facts: dict[str, Any] = {
@@ -145,31 +145,31 @@ def fit(
         "choices": [choice._asdict() for choice in choices],
     }
     described = {"model": asdict(model.config), "training": asdict(settled), "data": {"data": material.name}}
-    folder = None if out is None else claim(Path(out), described, resume=resume, overwrite=overwrite)
-    if progress:
-        say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
-        if resume and folder is not None:
-            done = steps_done(folder)
-            say(f"continuing after step {done} of {settled.steps}" if done < settled.steps else "this run was finished")
-    title = f"{model.config.method}, {model.config.encoder} on {device.type}"
-    with bar(title, settled.steps, show=progress) as advance:
-        try:
-            train(
-                model,
-                material.feed,
-                settled,
-                folder=folder,
-                evaluate=_evaluation(material.held_out, test, facts, device),
-                criterion=None if material.held_out is None else "held_out",
-                watch=_Display(advance, watch),
-            )
-        finally:
-            material.feed.close()
-    facts |= _judged(model, material, progress)
-    representation = Representation(model, facts, device)
-    if folder is not None:
-        representation.save(folder, overwrite=True)
-    return representation
+    place = None if out is None else Path(out)
+    with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
+        if progress:
+            say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
+            if resume and folder is not None:
+                say(f"continuing after step {steps_done(folder)} of {settled.steps}")
+        title = f"{model.config.method}, {model.config.encoder} on {device.type}"
+        with bar(title, settled.steps, show=progress) as advance:
+            try:
+                train(
+                    model,
+                    material.feed,
+                    settled,
+                    folder=folder,
+                    evaluate=_evaluation(material.held_out, test, facts, device),
+                    criterion=None if material.held_out is None else "held_out",
+                    watch=_Display(advance, watch),
+                )
+            finally:
+                material.feed.close()
+        facts |= _judged(model, material, progress)
+        representation = Representation(model, facts, device)
+        if folder is not None:
+            representation.save(folder, overwrite=True)
+        return representation
 
 
 class Material(NamedTuple):

@@ -1,57 +1,81 @@
-"""Tensors on disk without pickle: one safetensors file, written whole or not at all."""
+"""Tensors on disk without pickle: one safetensors file, written whole, with a checksum of all that is in it."""
 
+import hashlib
 import json
-import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
+from palpate.disk import write_whole
 
-def write_state(path: Path, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:
+Groups = Mapping[str, Mapping[str, Tensor]]
+
+
+def write_state(path: Path, groups: Groups, facts: Mapping[str, Any]) -> None:
     """Write named groups of tensors and some JSON facts; a reader sees the old file or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, packed(groups, facts)[0])
+
+
+def packed(groups: Groups, facts: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The content of such a file, the same bytes for the same state, and its checksum."""
     tensors = {
         f"{group}/{name}": value.detach().to("cpu", copy=True).contiguous()  # networks may share tensors, a file not
         for group, members in groups.items()
         for name, value in members.items()
     }
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        save_file(tensors, temporary, metadata={"facts": json.dumps(facts), "groups": json.dumps(list(groups))})
-        os.chmod(temporary, path.parent.stat().st_mode & 0o666)  # it comes readable for its owner alone
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    note = {"groups": list(groups), "facts": facts}
+    digest = checksum(tensors, note)
+    # One entry: safetensors writes several in random order.
+    return save(tensors, {"palpate": json.dumps(note | {"checksum": digest})}), digest
 
 
-def read_facts(path: Path) -> dict[str, Any]:
-    """The facts alone, without the tensors."""
+def checksum(tensors: Mapping[str, Tensor], note: Any = None) -> str:
+    """Of names, dtypes, shapes and values, and of what JSON holds beside them."""
+    digest = hashlib.sha256(json.dumps(note).encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """The groups and facts that `write_state` wrote, with the `expected` checksum where one is given."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; is this the folder of a run?")
+    with used(path):
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+                note = json.loads((file.metadata() or {})["palpate"])
+            claimed = note.pop("checksum")
+        except (SafetensorError, ValueError) as error:
+            raise _damaged(path, error) from error
+        if checksum(tensors, note) != claimed:
+            raise _damaged(path, "its checksum does not fit")
+        if expected not in (None, claimed):
+            raise ValueError(f"{path} does not fit the config.json beside it; restore both files of one save")
+        groups: dict[str, dict[str, Tensor]] = {name: {} for name in note["groups"]}
+        for key, value in tensors.items():
+            group, name = key.split("/", 1)
+            groups[group][name] = value
+        return groups, note["facts"]
+
+
+@contextmanager
+def used(path: Path) -> Iterator[None]:
+    """What goes wrong while the content of a state is put to use is the fault of the file."""
     try:
-        with safe_open(path, framework="pt") as file:
-            facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
-            return facts
-    except (SafetensorError, KeyError, ValueError) as error:
+        yield
+    except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise _damaged(path, error) from error
 
 
-def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The groups and facts that `write_state` wrote."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            groups: dict[str, dict[str, Tensor]] = {name: {} for name in json.loads(metadata["groups"])}
-            for key in file.keys():  # noqa: SIM118 - not a dict
-                group, name = key.split("/", 1)
-                groups[group][name] = file.get_tensor(key)
-            return groups, json.loads(metadata["facts"])
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise _damaged(path, error) from error
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist; is this the folder of a run?") from None
-
-
-def _damaged(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} is damaged or was not written by palpate ({error}); restore it or train anew")
+def _damaged(path: Path, why: object) -> ValueError:
+    return ValueError(f"{path} is damaged or was not written by palpate ({why}); restore it or train anew")

@@ -81,9 +81,7 @@ class ModelConfig:
     """Dimension of the actions."""
     shrink: int = 1
     """Pictures are averaged over squares of this many pixels on a side before a network sees them."""
-    objective: ObjectiveConfig = field(
-        default_factory=lambda: ObjectiveConfig(body="ball", refine=False, rest_floor=0.02)
-    )
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     baseline: BaselineConfig = field(default_factory=BaselineConfig)
 
     def __post_init__(self) -> None:

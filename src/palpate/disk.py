@@ -1,28 +1,33 @@
-"""Files that appear under their name whole or not at all, also when the disk is full or Ctrl-C comes in between; and
+"""The one way files are written: whole or not at all, also when the disk is full or Ctrl-C comes in between; and
 folders that one process at a time works in."""
 
 import io
+import json
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, final
+
+LOCK = ".lock"  # inside a folder
 
 
 @final
 class Disk(io.RawIOBase):
-    """A file under a temporary name that never refuses a write: it remembers what went wrong and says so when asked.
+    """A file under a temporary name, in the folder `aside` where one is given, that never refuses a write: it keeps
+    the first error, and `check` raises it.
 
     HDF5 does not survive a write that fails, as on a full disk: it goes on in disorder, and may crash the process at
-    its end. So it is told that all is well, and whoever writes asks with `check`.
+    its end. So HDF5 gets no error, and whoever writes calls `check`.
     """
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, aside: Path | None = None) -> None:
         self._target = target
-        self._temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+        self._temporary = (aside or target.parent) / f".{target.name}.{uuid.uuid4().hex[:8]}.tmp"
         self._error: OSError | None = None
-        self._raw = open(self._temporary, "xb+", buffering=0)  # noqa: SIM115 - closed by `close`
+        with named(target):
+            self._raw = open(self._temporary, "xb+", buffering=0)  # noqa: SIM115 - closed by `close`
 
     def write(self, data: Any) -> int:
         left = memoryview(data).cast("B")
@@ -50,19 +55,25 @@ class Disk(io.RawIOBase):
     def check(self) -> None:
         """Raise what went wrong, if anything did."""
         if self._error is not None:
-            raise OSError(self._error.errno, f"cannot write {self._target}: {self._error.strerror}")
+            with named(self._target):
+                raise self._error
 
-    def commit(self) -> None:
-        """Give the file its name; some file systems notice only when they are asked to settle that there is no room."""
+    def settle(self) -> None:
+        """Wait until all is on the disk; some file systems notice only then that there is no room."""
         try:
             os.fsync(self._raw.fileno())
         except OSError as error:
             self._error = self._error or error
         self.check()
-        os.replace(self._temporary, self._target)
+
+    def commit(self) -> None:
+        """Give the file its name."""
+        self.settle()
+        with named(self._target):
+            os.replace(self._temporary, self._target)
 
     def close(self) -> None:
-        """Let go of it; without `commit` before, it is gone."""
+        """Without `commit` before, the file is gone."""
         if hasattr(self, "_raw"):  # not where the file could not even be made
             self._raw.close()
             self._temporary.unlink(missing_ok=True)
@@ -70,31 +81,57 @@ class Disk(io.RawIOBase):
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    disk = Disk(path)
-    try:
-        disk.write(content)
-        disk.commit()
-    finally:
-        disk.close()
+    write_together({path: content})
 
 
-class Busy(OSError):  # noqa: N818 - reads as what it is
-    """Another process is at it."""
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Files that belong together: none is replaced before all of them are on the disk."""
+    with ExitStack() as closing:
+        disks = [closing.enter_context(Disk(path)) for path in files]
+        for disk, content in zip(disks, files.values(), strict=True):
+            disk.write(content)
+            disk.settle()
+        for disk in disks:
+            disk.commit()
+
+
+def as_json(value: Any) -> bytes:
+    """As our files hold it; numbers of numpy are numbers."""
+    return (json.dumps(value, indent=2, default=lambda number: number.item()) + "\n").encode()
+
+
+def append(path: Path, line: str) -> None:
+    with named(path), path.open("a", encoding="utf-8") as file:
+        file.write(line)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One process at a time at a folder, which need not be there yet, also from another machine with the same disk."""
+def named(path: Path) -> Iterator[None]:
+    """Let an error of the operating system name the file that could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
+
+
+class Busy(OSError):  # noqa: N818 - reads as what it is
+    """Another process works in the folder."""
+
+
+@contextmanager
+def alone(folder: Path, *, inside: bool = False) -> Iterator[None]:
+    """Let one process at a time work in a folder, also from another machine with the same disk.
+
+    The lock lies beside the folder, which need not be there yet, or `inside` it.
+    """
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
-    lock = folder.with_name(f"{folder.name}.lock")
-    try:
+    lock = folder / LOCK if inside else folder.with_name(f"{folder.name}.lock")
+    with named(folder):
         opened = lock.open("w")
-    except OSError as error:
-        raise OSError(error.errno, f"cannot write {folder}: {error.strerror}") from error
     with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,6 +139,8 @@ def alone(folder: Path) -> Iterator[None]:
             mine = lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat())
         except (BlockingIOError, FileNotFoundError):
             mine = False
+        except OSError:  # a file system without locks
+            mine = True
         if not mine:
             raise Busy(f"another process is at {folder.name}; wait for it, or choose another place")
         try:

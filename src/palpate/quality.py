@@ -147,8 +147,8 @@ def judge(quality: Quality) -> list[Finding]:
                 "warns",
                 "contacts do not follow from where the agent passes and where the object is",
                 {"explained": quality.consistency, "wanted at least": INCONSISTENT},
-                "A long object asks for body='ellipse' (in the plane); an object that moves untouched, or more than one, "
-                "cannot be explained. Otherwise train longer.",
+                "A long object needs body='ellipse' (in the plane). An object that moves without contact, or a second "
+                "object, cannot be explained. Otherwise train longer.",
             )
         )
     if quality.elongation is not None and quality.elongation < ROUND:
@@ -158,8 +158,8 @@ def judge(quality: Quality) -> list[Finding]:
                 "warns",
                 "the object's body came out nearly round, so its angle says little",
                 {"long over short axis": quality.elongation, "wanted at least": ROUND},
-                "An object that is as long as wide, or does not turn, is better described by body='ball' or 'outline'. Otherwise "
-                "train longer.",
+                "An object that is as long as wide, or does not turn, is better described by body='ball' or 'outline'. "
+                "Otherwise train longer.",
             )
         )
     return found

@@ -4,19 +4,27 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from palpate.config import OBJECTIVE_ONCE
+from palpate.disk import LOCK, alone, append, as_json, named, write_whole
+from palpate.settings import demand_same
 
-UNKNOWN = object()  # what an earlier version says of a setting that it did not have
+RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
+OVERWRITING = "overwriting"  # a new run, inside the folder of the one that it will replace
+# What training, evaluating and drawing leave in the folder, the last file first; nothing else in it is ever removed.
+LEFT = (
+    COMPLETE, "model.safetensors", "metrics.jsonl", "checkpoint", "tensorboard", "figures", "report.html",
+    "scores.json", "evaluations",
+)  # fmt: skip
 
 
 class RunLog:
     """Appends a row per reading. Opened at a step, it forgets later rows: they belong to work that was lost."""
 
     def __init__(self, folder: Path | None, step: int, tensorboard: bool = False) -> None:
-        self._file: TextIO | None = None
+        self._path: Path | None = None
         self._board: Any = None
         if folder is None:
             return
@@ -29,88 +37,129 @@ class RunLog:
                 ) from error
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
-        kept = [row for row in read_log(path) if row["step"] <= step] if path.exists() else []
-        aside = path.with_suffix(".jsonl.new")
-        aside.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        os.replace(aside, path)
-        self._file = path.open("a", encoding="utf-8")
+        self._path = folder / "metrics.jsonl"
+        kept = [row for row in read_log(self._path) if row["step"] <= step] if self._path.exists() else []
+        write_whole(self._path, "".join(map(_line, kept)).encode())
 
     def write(self, step: int, readings: dict[str, float]) -> None:
-        if self._file:
-            self._file.write(json.dumps({"step": step, **readings}) + "\n")
-            self._file.flush()
+        if self._path:
+            append(self._path, _line({"step": step, **readings}))
         if self._board:
             for name, value in readings.items():
                 self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
-        if self._file:
-            self._file.close()
         if self._board:
             self._board.close()
 
 
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row) + "\n"
+
+
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`; a last line cut short by a crash is left out."""
+    """The rows of a `metrics.jsonl`, up to a line that was cut short by a crash or is damaged."""
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            row = json.loads(line)
+        except ValueError:
             break
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            break
+        rows.append(row)
     return rows
 
 
-def claim(folder: Path, described: dict[str, Any], *, resume: bool, overwrite: bool) -> Path:
-    """Make the run's folder, or check that the one there is this run."""
-    described = json.loads(json.dumps(described))
-    path = folder / "run.json"
-    if resume:
-        before = _described(path)
-        if before is None:
-            raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
-        before["model"]["objective"] = OBJECTIVE_ONCE | before["model"]["objective"]
-        for part, values in described.items():
-            for name, was, value in _differences(before[part], values):
-                if was is UNKNOWN:
-                    raise ValueError(
-                        f"{folder} was begun by another version of palpate, which knew no {name}; start another folder"
-                    )
-                raise ValueError(
-                    f"{folder} was started with {name}={was!r}, not {value!r}; resume with the same settings, or start "
-                    "another folder"
-                )
-        return folder
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not overwrite:
-            raise FileExistsError(
-                f"{folder} exists; resume the run there (resume=True, --resume), overwrite it (overwrite=True, "
-                "--force), or choose another folder"
-            )
-        if not folder.is_dir() or _described(path) is None:
-            raise ValueError(f"{folder} is not a run of palpate, so it is not overwritten; choose another folder")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    return folder
+@contextmanager
+def run_folder(
+    out: Path | None, described: Mapping[str, Any], *, resume: bool, overwrite: bool
+) -> Iterator[Path | None]:
+    """The folder to train in, locked for other processes; when the block ends well, what it holds is in `out`.
+
+    An overwriting run is made in a folder inside `out`, and replaces the old run only when it is complete. Until then
+    the old model can be loaded, and the new run can be resumed.
+    """
+    if resume and overwrite:
+        raise ValueError("resume (--resume) goes on with a run and overwrite (--force) begins anew; give one of them")
+    if out is None:
+        yield None
+        return
+    if resume and not out.is_dir():
+        raise FileNotFoundError(f"{out} holds no run to resume; leave out resume to start one there")
+    if out.exists() and not out.is_dir():
+        _demand_overwritable(out, overwrite)
+    with named(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with alone(out, inside=True):
+        pending = out / OVERWRITING
+        _put_in_place(pending, out)  # where a process was killed while it did so
+        if resume:
+            folder = pending if (pending / RUN).exists() else out
+            advice = "resume with the same settings, or start another folder"
+            demand_same(folder, _demand_described(folder), described, advice)
+        else:
+            occupied = any(path.name != LOCK for path in out.iterdir())
+            if occupied:
+                _demand_overwritable(out, overwrite)
+            folder = pending if occupied else out
+            shutil.rmtree(pending, ignore_errors=True)
+            folder.mkdir(exist_ok=True)
+            write_whole(folder / RUN, as_json(described))
+        yield folder
+        _put_in_place(pending, out)
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Settings that are no longer what they were, with both values; of a group of settings those inside."""
-    for name, value in now.items():
-        was = before.get(name, UNKNOWN)
-        if isinstance(was, Mapping) and isinstance(value, Mapping):
-            yield from _differences(was, value)
-        elif was != value:
-            yield name, was, value
+def _put_in_place(pending: Path, out: Path) -> None:
+    """Replace the run in `out` by a complete one. Cut short at any point, the next call goes on with it."""
+    if not (pending / COMPLETE).exists():
+        if not (pending / RUN).exists():  # all was moved
+            shutil.rmtree(pending, ignore_errors=True)
+        return
+    if (pending / RUN).exists():  # else no file of the old run is left
+        for path in (out / name for name in LEFT):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        os.replace(pending / RUN, out / RUN)
+    for name in reversed(LEFT):
+        if (pending / name).exists():
+            os.replace(pending / name, out / name)
+    shutil.rmtree(pending)
 
 
-def _described(path: Path) -> dict[str, dict[str, Any]] | None:
-    """What a `run.json` says, None where it is none of ours."""
+def _demand_overwritable(out: Path, overwrite: bool) -> None:
+    if not overwrite:
+        raise FileExistsError(
+            f"{out} exists; resume the run there (resume=True, --resume), overwrite it (overwrite=True, --force), or "
+            "choose another folder"
+        )
+    described = _described(out)
+    ours = bool(described)
+    if described is None:  # damaged: with nothing but our files beside it, it was a run
+        ours = {path.name for path in out.iterdir()} <= {RUN, LOCK, OVERWRITING, *LEFT}
+    if not ours:
+        raise ValueError(f"{out} is not a run of palpate, so it is not overwritten; choose another folder")
+
+
+def _demand_described(folder: Path) -> dict[str, Any]:
+    described = _described(folder)
+    if described is None:
+        raise ValueError(
+            f"{folder / RUN} is damaged, so the run cannot be resumed; restore it, overwrite the run "
+            "(overwrite=True, --force), or start another folder"
+        )
+    if not described:
+        raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
+    return described
+
+
+def _described(folder: Path) -> dict[str, Any] | None:
+    """What `run.json` says: empty where it is missing or none of ours, None where it is no JSON."""
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-        ours = all(isinstance(described[part], dict) for part in ("model", "training", "data"))
-    except (OSError, ValueError, KeyError, TypeError):
+        described = json.loads((folder / RUN).read_bytes())
+    except OSError:
+        return {}
+    except (ValueError, RecursionError):
         return None
-    return described if ours else None
+    parts = ("model", "training", "data")
+    ours = isinstance(described, dict) and all(isinstance(described.get(part), dict) for part in parts)
+    return described if ours else {}

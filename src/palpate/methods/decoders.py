@@ -21,8 +21,8 @@ WAVES, FREQUENCY = 256, 6.0  # how many, and their spread in radians per root me
 def demand_full_size(config: ModelConfig) -> None:
     if config.shrink != 1:
         raise ValueError(
-            f"shrink is {config.shrink}; allowed is 1 for the method {config.method!r}, which draws pictures of the size "
-            "that it sees"
+            f"shrink is {config.shrink}; allowed is 1 for the method {config.method!r}, which draws pictures of the "
+            "size that it sees"
         )
 
 

@@ -2,18 +2,20 @@
 
 import json
 import math
-import os
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from palpate.checkpoint import read_state, write_state
-from palpate.config import OBJECTIVE_ONCE, BaselineConfig, ModelConfig, ObjectiveConfig
+import torch
+
+from palpate.checkpoint import packed, read_state
+from palpate.config import ModelConfig
+from palpate.disk import as_json, write_together
 from palpate.methods.base import Model
 from palpate.traits import method_class
 
-FORMAT_VERSION = 2  # 1: the body was no part of its own; it is read too
-RETIRED = ("attraction_floor", "attraction_floor_from")  # of training in 0.1.0; they say nothing to a trained model
+FORMAT_VERSION = 3  # no other is read
 
 
 def build(config: ModelConfig) -> Model:
@@ -25,16 +27,14 @@ def build(config: ModelConfig) -> Model:
 def save_model(model: Model, folder: Path, facts: dict[str, Any], *, overwrite: bool = True) -> None:
     """Write the two files; `facts` go into `config.json` beside the model's own configuration."""
     path = folder / "config.json"
-    text = json.dumps({"format_version": FORMAT_VERSION, "model": asdict(model.config), **facts}, indent=2) + "\n"
-    if not overwrite and path.exists() and path.read_text(encoding="utf-8") != text:
+    weights, checksum = packed({"model": model.lasting_state()}, {})
+    described = {"format_version": FORMAT_VERSION, "weights": checksum, "model": asdict(model.config), **facts}
+    if not overwrite and path.exists() and path.read_bytes() != as_json(described):
         raise FileExistsError(
             f"{folder} holds another model; overwrite it with overwrite=True, or choose another folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_state(folder / "model.safetensors", {"model": model.lasting_state()}, {})
-    temporary = folder / f".config.json.{os.getpid()}"
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    write_together({folder / "model.safetensors": weights, path: as_json(described)})
 
 
 def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
@@ -51,34 +51,59 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         version = facts.pop("format_version")
-        if version > FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise ValueError(
-                f"it has format_version {version}, this palpate reads up to {FORMAT_VERSION}: upgrade palpate"
+                f"it has format_version {version!r}, this palpate reads {FORMAT_VERSION} alone: load it with the "
+                f"palpate that saved it ({facts.get('palpate_version', 'unknown')}), or train anew"
             )
-        described = facts.pop("model")
-        described["observation_shape"] = tuple(described["observation_shape"])
-        objective = {name: value for name, value in described["objective"].items() if name not in RETIRED}
-        described["objective"] = ObjectiveConfig(**OBJECTIVE_ONCE | objective)
-        described["baseline"] = BaselineConfig(**described.get("baseline", {}))
-        config = ModelConfig(**described)
-        _demand_sizes(config, facts.get("origin"))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be read as a palpate model: {error}") from error
+        checksum = _typed(str, facts.pop("weights"), "weights")
+        config = _typed(ModelConfig, facts.pop("model"), "model")
+        _demand_origin(config, facts.get("origin"))
+        with torch.device("meta"):  # without memory: whatever the file says, it need not be true
+            expected = _shapes(build(config))
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+        raise ValueError(f"{path} cannot be read as a palpate model: {error!s:.500}") from error
+    groups, _ = read_state(folder / "model.safetensors", checksum)
+    state = groups.get("model", {})
+    found = {name: tuple(value.shape) for name, value in state.items()}
+    for name in [*expected, *found]:
+        if expected.get(name) != found.get(name):
+            raise ValueError(
+                f"{folder / 'model.safetensors'} does not fit {path}: the shape of {name} is "
+                f"{found.get(name, 'missing')}, not {expected.get(name, 'missing')}"
+            )
     model = build(config)
     model.take_down_scaffold()
-    groups, _ = read_state(folder / "model.safetensors")
-    try:
-        model.load_state_dict(groups.get("model", {}))
-    except RuntimeError as error:
-        first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
-        raise ValueError(f"{folder / 'model.safetensors'} does not fit {path}: {first}") from error
+    model.load_state_dict(state)
     return model.eval(), facts
 
 
-def _demand_sizes(config: ModelConfig, origin: Any) -> None:
-    """What networks are built from, where it comes from a file that anyone may have edited."""
-    shape = config.observation_shape
-    if len(shape) not in (1, 3) or not all(type(size) is int and size >= 1 for size in (*shape, config.n)):
-        raise ValueError(f"observation_shape is {list(shape)} and n {config.n}; allowed are 1 or 3 sizes, of 1 or more")
-    if origin is not None and (len(origin) != config.n or not all(math.isfinite(x) for x in origin)):
+def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in model.lasting_state().items()}
+
+
+def _typed(hint: Any, value: Any, name: str) -> Any:
+    """A value out of JSON, as an annotation says: anyone may have edited the file."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        if not isinstance(value, dict) or value.keys() != hints.keys():
+            odd = sorted(value.keys() ^ hints.keys()) if isinstance(value, dict) else repr(value)
+            raise ValueError(f"{name} has unknown or missing settings: {odd}; needed are {sorted(hints)}")
+        return hint(**{key: _typed(hints[key], each, key) for key, each in value.items()})  # type: ignore[operator]
+    if kind is tuple and isinstance(value, list):
+        return tuple(_typed(inner[0], each, name) for each in value)
+    if kind in (Union, UnionType):
+        hint = type(None) if value is None else next(each for each in inner if each is not type(None))
+        return _typed(hint, value, name)
+    if hint is float and type(value) is int:
+        value = float(value)
+    if (kind is Literal and value in inner) or (type(value) is hint and (hint is not float or math.isfinite(value))):
+        return value
+    allowed = " or ".join(map(repr, inner)) if kind is Literal else getattr(hint, "__name__", hint)
+    raise ValueError(f"{name} is {value!r}; allowed is {allowed}")
+
+
+def _demand_origin(config: ModelConfig, origin: Any) -> None:
+    if origin is not None and (len(origin) != config.n or not torch.tensor(origin).float().isfinite().all()):
         raise ValueError(f"origin is {origin}; allowed are {config.n} numbers")

@@ -68,8 +68,8 @@ class Transporter(Model):
         demand_full_size(config)
         if not config.picture or config.n != 2:
             raise ValueError(
-                f"observations have shape {config.observation_shape} and actions {config.n} dimensions; the transporter "
-                "finds points of the picture plane: it needs pictures, and actions of 2 dimensions"
+                f"observations have shape {config.observation_shape} and actions {config.n} dimensions; the "
+                "transporter finds points of the picture plane: it needs pictures, and actions of 2 dimensions"
             )
         _, height, width = shape = config.observation_shape
         residual = config.encoder == "resnet18"

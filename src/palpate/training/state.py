@@ -1,11 +1,13 @@
 """A run's checkpoint: everything that a stopped run needs to end as if it had not been stopped."""
 
+from operator import index
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from palpate.checkpoint import read_facts, read_state, write_state
+from palpate.checkpoint import read_state, used, write_state
 from palpate.optimizers import Muon
 from palpate.training.step import Run
 
@@ -13,7 +15,10 @@ from palpate.training.step import Run
 def steps_done(folder: Path) -> int:
     """How far the run in `folder` has come."""
     path = _checkpoint(folder)
-    return int(read_facts(path)["step"]) if path.exists() else 0
+    if not path.exists():
+        return 0
+    with used(path):
+        return index(read_state(path)[1]["step"])
 
 
 def save(run: Run, folder: Path) -> None:
@@ -41,31 +46,32 @@ def restore(run: Run, folder: Path | None) -> None:
     if folder is None or not _checkpoint(folder).exists():
         return
     groups, facts = read_state(_checkpoint(folder))
-    try:
-        run.plain.load_state_dict(groups["model"])
-        for key, value in groups["optimizer"].items():
-            index, name = key.split(".")
-            parameter = run.parameters[int(index)]
-            if (name == "momentum") != isinstance(_optimizer(run, parameter), Muon):
-                raise ValueError("it has another optimizer")
-            # Moments take the parameter's memory layout, the step counter its device.
-            like = torch.empty_like(parameter if value.dim() else torch.empty((), device=run.device))
-            _moments(run, parameter)[name] = like.copy_(value)
-        if groups["best"]:
-            run.best = {name: value.to(run.device) for name, value in groups["best"].items()}
-            run.best_value = float(facts["best_value"])
-        run.kept_notes = {name: value.to(run.device) for name, value in groups["notes"].items()}
-        run.generator.set_state(groups["random"]["generator"])
-        for name, value in run.feed.memory().items():
-            value.copy_(groups["feed"][name])
-        run.step = int(facts["step"])
-    except (KeyError, IndexError, ValueError, TypeError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(
-            f"{_checkpoint(folder)} does not fit this run ({first}); it is damaged or of another version of palpate: "
-            "start another folder"
-        ) from error
-    run.feed.seek(run.step)
+    with used(_checkpoint(folder)):
+        _take(run, groups, facts)
+
+
+def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:
+    step, best = index(facts["step"]), facts["best_value"]
+    if not 0 <= step <= run.config.steps or not isinstance(best, float | None):
+        raise TypeError(f"step is {step} of {run.config.steps} and best_value {best!r}")
+    run.plain.load_state_dict(groups["model"])
+    for key, value in groups["optimizer"].items():
+        number, name = key.split(".")
+        parameter = run.parameters[int(number)]
+        if (name == "momentum") != isinstance(_optimizer(run, parameter), Muon):
+            raise TypeError("the optimizer is another one")
+        # Moments take the parameter's memory layout, the step counter its device.
+        like = torch.empty_like(parameter if value.dim() else torch.empty((), device=run.device))
+        _moments(run, parameter)[name] = like.copy_(value)
+    if groups["best"]:
+        run.best = {name: value.to(run.device) for name, value in groups["best"].items()}
+        run.best_value = best
+    run.kept_notes = {name: value.to(run.device) for name, value in groups["notes"].items()}
+    run.generator.set_state(groups["random"]["generator"])
+    for name, value in run.feed.memory().items():
+        value.copy_(groups["feed"][name])
+    run.step = step
+    run.feed.seek(step)
 
 
 def _checkpoint(folder: Path) -> Path:

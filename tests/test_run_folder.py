@@ -1,0 +1,245 @@
+"""The folder of a run: whatever happens, no good model is lost, two runs never mix, and every run can be resumed."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import palpate
+from palpate import disk, runlog
+from palpate.checkpoint import read_state, write_state
+from palpate.data.transitions import Transitions
+from palpate.disk import Busy
+from palpate.representation import Representation
+from palpate.runlog import run_folder
+from palpate.training.loop import Interrupted
+
+SHORT: dict[str, Any] = {
+    "steps": 6, "batch_size": 8, "log_every": 2, "evaluate_every": 2, "checkpoint_every": 2, "device": "cpu",
+    "progress": False, "seed": 0,
+}  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")
+
+WHOLE = {"run.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
+
+
+def stop_at_4(step: int, readings: dict[str, float]) -> None:
+    if step == 4:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def same(one: Representation, two: Representation) -> bool:
+    x, y = one.model.lasting_state(), two.model.lasting_state()
+    return all(np.array_equal(x[name], y[name], equal_nan=True) for name in x)
+
+
+def die_after(steps: int, patch: pytest.MonkeyPatch) -> list[int]:
+    """Fail at one of the removals and renames by which a new run is put in place; filled once that has happened."""
+    killed: list[int] = []
+    left = iter(range(steps - 1))
+
+    def dying(act: Callable[..., None]) -> Callable[..., None]:
+        def acting(*arguments: Any, **options: Any) -> None:
+            if next(left, None) is None and not killed:
+                killed.append(steps)
+            if killed:
+                raise ZeroDivisionError
+            act(*arguments, **options)
+
+        return acting
+
+    put = runlog._put_in_place
+
+    def putting(pending: Path, out: Path) -> None:
+        with patch.context() as during:
+            for owner, name in ((os, "replace"), (shutil, "rmtree"), (Path, "unlink")):
+                during.setattr(owner, name, dying(getattr(owner, name)))
+            put(pending, out)
+
+    patch.setattr(runlog, "_put_in_place", putting)
+    return killed
+
+
+def vectors() -> Transitions:
+    random = np.random.default_rng(0)
+    o, a = random.random((120, 4), np.float32), random.random((120, 2), np.float32) - 0.5
+    return Transitions(observation=o, action=a, next_observation=o + np.float32(0.1) * np.tile(a, 2))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100])
+def test_a_cut_description_is_no_dead_end(run: Path, kept: int) -> None:
+    before = (run / "run.json").read_bytes()
+    (run / "run.json").write_bytes(before[:kept])
+    with pytest.raises(ValueError, match=r"run\.json is damaged, .* overwrite the run \(overwrite=True, --force\)"):
+        palpate.fit(vectors(), out=run, resume=True, **SHORT)
+    palpate.fit(vectors(), out=run, overwrite=True, **SHORT)
+    assert (run / "run.json").read_bytes() == before
+
+
+def test_the_description_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: disk.Disk) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(disk.Disk, "settle", full)
+    with pytest.raises(OSError, match="No space left"):
+        palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_resuming_and_overwriting(run: Path) -> None:
+    with pytest.raises(ValueError, match=r"resume \(--resume\) goes on with a run and overwrite \(--force\) begins"):
+        palpate.fit(vectors(), out=run, resume=True, overwrite=True, **SHORT)
+
+
+def test_an_old_model_stays_until_the_new_one_is_complete(run: Path, tmp_path: Path) -> None:
+    (run / "thoughts.txt").write_text("keep me")
+    (run / "report.html").write_text("old")
+    (run / "tensorboard").mkdir()
+    before = (run / "model.safetensors").read_bytes()
+    again = SHORT | {"seed": 1}
+    straight = palpate.fit(vectors(), out=tmp_path / "straight", **again)
+    with pytest.raises(Interrupted):
+        palpate.fit(vectors(), out=run, overwrite=True, watch=stop_at_4, **again)
+    assert (run / "model.safetensors").read_bytes() == before
+    assert (run / "report.html").exists()
+    palpate.load(run)
+    with pytest.raises(ValueError, match="overwriting was made with other settings: seed was 1 and is 0"):
+        palpate.fit(vectors(), out=run, resume=True, **SHORT)
+    resumed = palpate.fit(vectors(), out=run, resume=True, **again)
+    assert same(straight, resumed)
+    assert same(straight, palpate.load(run))
+    theirs = {path.name for path in (tmp_path / "straight").iterdir()}
+    assert {path.name for path in run.iterdir()} == theirs | {"thoughts.txt"}
+    assert (run / "run.json").read_bytes() == (tmp_path / "straight" / "run.json").read_bytes()
+
+
+def leave(folder: Path, text: str) -> None:
+    for name in ("checkpoint", "tensorboard") if text == "old" else ("checkpoint",):
+        (folder / name).mkdir(parents=True)
+    for name in ("model.safetensors", "metrics.jsonl", "checkpoint/state.safetensors", "config.json"):
+        (folder / name).write_text(text)
+
+
+def test_killed_while_the_new_model_is_put_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each step of it: one of the two models is there whole, or none; and resuming finishes the work."""
+    for steps in count(1):
+        out = tmp_path / str(steps)
+        leave(out, "old")
+        (out / "run.json").write_text(json.dumps({"model": {}, "training": {"seed": 0}, "data": {}}))
+        described = {"model": {}, "training": {"seed": 1}, "data": {}}
+        with monkeypatch.context() as patch:
+            with suppress(ZeroDivisionError), run_folder(out, described, resume=False, overwrite=True) as folder:
+                killed = die_after(steps, patch)
+                assert folder == out / "overwriting"
+                leave(folder, "new")
+        if (out / "config.json").exists():
+            assert (out / "config.json").read_text() == (out / "model.safetensors").read_text()
+        with run_folder(out, described, resume=True, overwrite=False) as folder:
+            assert folder == out
+        found = {path.name: path.read_text() for path in out.rglob("*") if path.is_file() and path.name != "run.json"}
+        assert set(found.values()) == {"new"}
+        assert {path.name for path in out.iterdir()} == WHOLE
+        if not killed:
+            break
+    assert steps > 10
+
+
+def test_overwriting_twice(run: Path) -> None:
+    """The unfinished one is what is thrown away."""
+    before = (run / "model.safetensors").read_bytes()
+    for seed in (1, 2):
+        with pytest.raises(Interrupted):
+            palpate.fit(vectors(), out=run, overwrite=True, watch=stop_at_4, **SHORT | {"seed": seed})
+        assert (run / "model.safetensors").read_bytes() == before
+    palpate.fit(vectors(), out=run, resume=True, **SHORT | {"seed": 2})
+    assert {path.name for path in run.iterdir()} == WHOLE
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}], ids=str)
+def test_two_at_once(tmp_path: Path, options: dict[str, Any]) -> None:
+    run, refusals = tmp_path / "run", []
+
+    def other(step: int, readings: dict[str, float]) -> None:
+        with pytest.raises(Busy, match="another process is at run; wait for it") as error:
+            palpate.fit(vectors(), out=run, **SHORT | options)
+        refusals.append(error)
+
+    palpate.fit(vectors(), out=run, watch=other, **SHORT)
+    assert len(refusals) == 3
+    assert {path.name for path in run.iterdir()} == WHOLE
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "state.safetensors", "model.safetensors"])
+def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    run, settings = tmp_path / "run", SHORT
+    straight = palpate.fit(vectors(), out=tmp_path / "straight", **settings)
+    settle, written, append = disk.Disk.settle, [], runlog.append
+
+    def full(path: Path) -> None:
+        written.append(path.name)
+        if written.count(name) == (1 if name == "model.safetensors" else 2) and path.name == name:
+            with disk.named(path):
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk.Disk, "settle", lambda self: (full(self._target), settle(self)))
+        patch.setattr(runlog, "append", lambda path, line: (full(path), append(path, line)))
+        with pytest.raises(OSError, match=rf"cannot write .*{name}: No space left on device"):
+            palpate.fit(vectors(), out=run, **settings)
+    assert same(palpate.fit(vectors(), out=run, resume=True, **settings), straight)
+    assert (run / "metrics.jsonl").read_text() == (tmp_path / "straight" / "metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("group", "change"),
+    [
+        ("facts", {"step": "x"}),
+        ("facts", {"step": 10**30}),
+        ("facts", {"step": -1}),
+        ("facts", {"step": None}),
+        ("facts", {"step": 2.5}),
+        ("facts", {"best_value": "low"}),
+        ("random", {}),
+        ("optimizer", {"9999.momentum": torch.zeros(2)}),
+        ("source", None),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_with_anything_in_it(run: Path, group: str, change: dict[str, Any] | None) -> None:
+    path = run / "checkpoint" / "state.safetensors"
+    groups, facts = read_state(path)
+    if group == "facts":
+        facts |= change or {}
+    elif change is None:
+        del groups[group]
+    else:
+        groups[group] = change
+    write_state(path, groups, facts)
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged or was not written by palpate"):
+        palpate.fit(vectors(), out=run, resume=True, **SHORT)
+
+
+@pytest.mark.parametrize("at", range(0, 1000, 111))
+def test_a_flipped_bit_in_a_checkpoint(run: Path, at: int) -> None:
+    path = run / "checkpoint" / "state.safetensors"
+    content = bytearray(path.read_bytes())
+    content[at * len(content) // 1000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged"):
+        palpate.fit(vectors(), out=run, resume=True, **SHORT)
