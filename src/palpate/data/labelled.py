@@ -154,7 +154,8 @@ class LabelledStream(Source[LabelledBatch]):
 
 
 def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:
-    return LabelledBatch(*batch, *(getattr(states, name, None) for name in LabelledBatch._fields[3:]))
+    truth = {name: getattr(states, name, None) for name in LabelledBatch._fields[3:]}
+    return LabelledBatch(*batch, **truth)  # type: ignore[arg-type]
 
 
 def _row_too_many(name: str, count: int, transitions: Transitions) -> str:

@@ -63,7 +63,7 @@ def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any])
         # Moments take the parameter's memory layout, the step counter its device.
         like = torch.empty_like(parameter if value.dim() else torch.empty((), device=run.device))
         _moments(run, parameter)[name] = like.copy_(value)
-    if groups["best"]:
+    if best is not None:
         run.best = {name: value.to(run.device) for name, value in groups["best"].items()}
         run.best_value = best
     run.kept_notes = {name: value.to(run.device) for name, value in groups["notes"].items()}
