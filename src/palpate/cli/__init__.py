@@ -32,7 +32,7 @@ Verb = (
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
-OF_SEVERAL = ("--switch", "--watch", "--truth", "--option", "--worlds", "--methods")  # flags with several values
+OF_SEVERAL = ("--watch", "--truth", "--option", "--worlds", "--methods")  # flags with several values
 DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, from what it saw and how it moved."
 
 
