@@ -20,10 +20,10 @@ import pytest
 from palpate import __version__, bench, cli
 from palpate.cli.pairs import literal, switches
 from palpate.collecting.parts import Stopped
-from palpate.collecting.workers import WorkerError
 from palpate.reproduce.balls import balls
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.workers import WorkerError
 
 VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "control", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]

@@ -15,8 +15,8 @@ ROOT = Path(palpate.__file__).parent
 
 # Rooms by floor. A folder is one room: its modules may know each other. Two rooms on one floor may not.
 FLOORS: list[set[str]] = [
-    {"", "config"},
-    {"choices", "geometry", "encoders", "envs", "checkpoint", "disk", "interrupts", "runlog", "progress", "optimizers"},
+    {"", "config", "interrupts"},
+    {"choices", "geometry", "encoders", "envs", "checkpoint", "disk", "runlog", "progress", "optimizers", "workers"},
     {"plan", "objectives", "data", "networks"},
     {"inputs", "bodies", "collecting"},
     {"contacts", "refine"},

@@ -6,11 +6,11 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from palpate import pictures
 from palpate.api import fit
 from palpate.collecting.collect import collect
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Transitions
-from palpate import pictures
 from palpate.pictures import illustrate
 
 pytestmark = pytest.mark.filterwarnings("ignore:touched and untouched")

@@ -289,16 +289,16 @@ class TestRuns:
 
     def test_a_worker_that_dies_is_the_runs_failure(self) -> None:
         worker = object.__new__(crew.Worker)
-        worker.connection, theirs = multiprocessing.Pipe()
-        (worker.case,), worker.gone = vanilla("ours"), False
+        worker.pipe, theirs = multiprocessing.Pipe()
+        (case,) = vanilla("ours")
         worker.process = types.SimpleNamespace(join=lambda seconds: None, exitcode=-9)  # type: ignore[assignment]
         theirs.send(crew.Reading(1, ""))
         theirs.close()
-        assert worker.answer() == crew.Reading(1, "")
-        outcome = worker.answer()
+        assert crew._answer(worker, case) == (crew.Reading(1, ""), False)
+        outcome, gone = crew._answer(worker, case)
         assert isinstance(outcome, crew.Outcome)
-        assert worker.gone
-        assert "its process ended with code -9" in outcome.message
+        assert gone
+        assert "process was ended by signal 9" in outcome.message
         assert "--jobs" in outcome.message
 
     @pytest.mark.slow

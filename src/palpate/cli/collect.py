@@ -68,8 +68,8 @@ class Collect:
 
         from palpate.collecting.blocks import dropped
         from palpate.collecting.collect import collect
-        from palpate.collecting.workers import available_cores
         from palpate.progress import bar
+        from palpate.workers import available_cores
 
         if self.resume and self.force:
             raise ValueError("--resume goes on with what is there and --force begins anew; give one of them")

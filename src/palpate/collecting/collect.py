@@ -23,11 +23,11 @@ from palpate.collecting.blocks import (
     spans,
     unpack,
 )
+from palpate.collecting.parallel import Recipe, packed_blocks
 from palpate.collecting.parts import Parts, Stopped, parts_of
 from palpate.collecting.stepped import Shipped, Stepped
 from palpate.collecting.stepping import NAMES as STEPPING
 from palpate.collecting.stepping import Stepping
-from palpate.collecting.workers import Recipe, packed_blocks
 from palpate.data.files import FIELDS
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions

@@ -23,7 +23,6 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
 
 from palpate.checkpoint import read_state, write_state
-from palpate.collecting.workers import available_cores
 from palpate.config import TrainingConfig
 from palpate.control.claims import claim, demand_own, settings_of
 from palpate.control.film import film
@@ -36,6 +35,7 @@ from palpate.interrupts import interrupt_between_steps
 from palpate.representation import Representation
 from palpate.runlog import RunLog, read_log
 from palpate.training.loop import Interrupted, NonFiniteLoss, training_device
+from palpate.workers import available_cores
 
 HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
 RANDOM_SEED = 0  # of the policy that all are compared with

@@ -7,8 +7,8 @@ import gymnasium
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from palpate.control.shards import Make, Remote, Shard
-from palpate.interrupts import deaf_children
+from palpate.control.shards import Make, Shard, serve_shard
+from palpate.workers import Worker, dismiss
 
 
 @final
@@ -17,15 +17,15 @@ class Envs(VecEnv):
 
     def __init__(self, make: Make, count: int, workers: int) -> None:
         workers = min(workers, count)
-        self._workers: list[Remote] = []
+        self._workers: list[Worker] = []
         self._shard = None if workers else Shard(make, count)
         share = [count // max(workers, 1) + (i < count % max(workers, 1)) for i in range(workers)]
         self._cuts = np.cumsum(share)[:-1]
         self._closed = False
         try:
-            with deaf_children():
-                self._workers += [Remote(make, k) for k in share]
-            spaces, *_ = [self._shard.spaces] if self._shard else [worker.answer() for worker in self._workers]
+            for k in share:
+                self._workers.append(Worker(serve_shard, make, k))
+            spaces, *_ = [self._shard.spaces] if self._shard else [worker.receive() for worker in self._workers]
         except BaseException:
             self.close()
             raise
@@ -51,8 +51,7 @@ class Envs(VecEnv):
         self._closed = True
         if self._shard is not None:
             self._shard.close()
-        for worker in self._workers:
-            worker.close()
+        dismiss(self._workers)
 
     def _split(self, rows: Any) -> list[Any]:
         if not self._workers:
@@ -64,8 +63,8 @@ class Envs(VecEnv):
         if self._shard is not None:
             return [getattr(self._shard, name)(arguments[0])]
         for worker, argument in zip(self._workers, arguments, strict=True):
-            worker.send(name, argument)
-        return [worker.answer() for worker in self._workers]
+            worker.send((name, argument))
+        return [worker.receive() for worker in self._workers]
 
     # What stable-baselines3 may ask beside; nothing here has attributes to offer.
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from palpate.collecting.parts import Stopped
-from palpate.collecting.workers import available_cores
 from palpate.config import TrainingConfig
 from palpate.progress import Board, bar, board
 from palpate.reproduce.cluster import Slurm, on_cluster
@@ -23,6 +22,7 @@ from palpate.reproduce.results import frame_distance, read_results, write_tables
 from palpate.reproduce.runs import Place
 from palpate.reproduce.sets import gather, sets_on_disk
 from palpate.training.loop import training_device
+from palpate.workers import available_cores
 
 MOST_JOBS = 16  # unless the user says so: each holds its data in memory
 
