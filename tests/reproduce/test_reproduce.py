@@ -24,12 +24,13 @@ import palpate
 from palpate.checkpoint import read_state
 from palpate.disk import Busy, alone
 from palpate.reproduce import crew, presets, runs, sets
-from palpate.reproduce.campaign import Overall, _frames, choose_preset, most_jobs, reproduce, tables_and_figures
+from palpate.reproduce.campaign import Overall, choose_preset, most_jobs, reproduce, tables_and_figures
 from palpate.reproduce.cluster import Slurm
 from palpate.reproduce.crew import Halted
-from palpate.reproduce.presets import PRESETS, Case, cases
+from palpate.reproduce.presets import Case, cases
 from palpate.reproduce.runs import Clock, Place, perform
 from palpate.reproduce.sets import mixtures
+from palpate.reproduce.tables import frame_notes
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted, NonFiniteLoss
 
@@ -126,49 +127,6 @@ class TestRuns:
         with pytest.raises(ValueError, match=r"was made with chosen contrast_floor 0\.5, not 0\.001"):
             reproduce(planned, place, show=False)
 
-    def test_small_networks_took_another_weight_before_one_was_chosen(self, place: Place) -> None:
-        (case,) = planned = cases(["sprites"], PRESETS["small"], 1, worlds=["vanilla"], methods=["ours"])
-        place.result(case).parent.mkdir(parents=True)
-        settings = case.settings()
-        del settings["chosen"]["stay_weight"]
-        place.result(case).write_text(json.dumps(row("vanilla", "ours", 0, 0.1, settings=settings)))
-        with pytest.raises(ValueError, match=r"was made with chosen stay_weight 100\.0, not 3\.0"):
-            reproduce(planned, place, show=False)
-
-    @pytest.mark.parametrize(("method", "other"), [("ours", True), ("paper", False), ("vae", False)])
-    @pytest.mark.parametrize(
-        ("group", "name", "was", "value"),
-        [
-            ("objective", "stay_reach", "0.0", "0.25"),
-            ("chosen", "probing", "0.0", "0.5"),
-            ("(chosen|objective)", "stay_rise", "1.0", "30.0"),
-        ],
-    )
-    def test_runs_of_before_a_setting_had_what_it_was_then(
-        self, place: Place, group: str, name: str, was: str, value: str, method: str, other: bool
-    ) -> None:
-        (case,) = planned = cases(["sprites"], PRESETS["paper"], 1, worlds=["vanilla"], methods=[method])
-        place.result(case).parent.mkdir(parents=True)
-        settings = case.settings()
-        for part in ("objective", "chosen"):
-            settings.get(part, {}).pop(name, None)
-        place.result(case).write_text(json.dumps(row("vanilla", method, 0, 0.1, settings=settings)))
-        if other:
-            with pytest.raises(ValueError, match=f"was made with {group} {name} {was}, not {value}"):
-                reproduce(planned, place, show=False)
-        else:
-            assert reproduce(planned, place, show=False).finished == []
-
-    def test_long_bodies_once_had_no_rim(self, place: Place) -> None:
-        (case,) = planned = cases(["sprites"], PRESETS["small"], 1, worlds=["anisotropic"], methods=["ours"])
-        place.result(case).parent.mkdir(parents=True)
-        for part in ("objective", "chosen"):
-            settings = case.settings()
-            assert settings[part].pop("rim") is True
-            place.result(case).write_text(json.dumps(row("anisotropic", "ours", 0, 0.1, settings=settings)))
-            with pytest.raises(ValueError, match=f"was made with {part} rim False, not True"):
-                reproduce(planned, place, show=False)
-
     def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(self, place: Place) -> None:
         planned = vanilla("supervised")
         reproduce(planned, place, show=False)
@@ -185,18 +143,6 @@ class TestRuns:
         path.write_text("[]")
         with pytest.raises(ValueError, match="is not the JSON of a run"):
             reproduce(other, place, show=False)
-
-    def test_a_setting_of_a_later_version_does_not_matter(self, place: Place) -> None:
-        (case,) = planned = vanilla("supervised")
-        place.result(case).parent.mkdir(parents=True)
-        old = row("vanilla", "supervised", 0, 0.1, settings=case.settings())
-        del old["settings"]["training"]["jitter"], old["settings"]["watched_triples"]
-        place.result(case).write_text(json.dumps(old))
-        assert reproduce(planned, place, show=False).skipped
-        old["settings"]["fit"] = {}
-        place.result(case).write_text(json.dumps(old))
-        with pytest.raises(ValueError, match="made with fit {}, not {'method': 'supervised'}"):
-            reproduce(planned, place, show=False)
 
     def test_an_interrupted_run_goes_on(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         """And ends with the numbers of one that was not interrupted."""
@@ -444,8 +390,8 @@ def test_tables_and_figures_from_the_folder_alone(tmp_path: Path) -> None:
     for view, shift in (("third", 0.0), ("first", 5.0)):
         found = arrays() | {"all_agent": arrays()["all_agent"] + shift, "all_object": arrays()["all_object"] + shift}
         np.savez(tmp_path / "soccer" / f"{view}-ours-0.npz", **found)
-    (note,) = _frames(tmp_path / "soccer")
-    assert float(note.split("differs by ")[1].split()[0]) == pytest.approx(0)
+    (note,) = frame_notes(tmp_path / "soccer", soccer)
+    assert float(note.split("differ by ")[1].split()[0]) == pytest.approx(0)
 
 
 Run = Callable[..., tuple[int, str, str]]

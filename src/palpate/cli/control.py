@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tyro.conf import OmitArgPrefixes
 
+from palpate.cli.outcome import print_results
 from palpate.control.settings import ControlConfig, Representations
 
 
@@ -34,22 +35,20 @@ class Control:
     settings: OmitArgPrefixes[ControlConfig] = field(default_factory=ControlConfig)
 
     def __call__(self) -> None:
-        from palpate.contest.compare import write_contest
         from palpate.contest.control import control
+        from palpate.contest.table import write_contest
 
         if self.seeds < 1 or self.first_seed < 0:
             raise ValueError(
                 f"seeds is {self.seeds} from {self.first_seed} on; allowed is 1 or more, from 0 or more on"
             )
-        if self.representation is None:
-            table, written = write_contest(self.out)
-        else:
+        finished: list[str] = []
+        if self.representation is not None:
             seeds = range(self.first_seed, self.first_seed + self.seeds)
-            report = control(self.representation, seeds, self.settings, self.out, model=self.model, force=self.force)
-            table, written = report.table, report.written
-            print(f"{len(report.finished)} runs made, {len(report.skipped)} were there")
-            films = [self.out / name / "film.gif" for name in report.finished]
-            written += [path for path in films if path.exists()]
-        print(f"\n{table}")
-        for path in written:
-            print(f"Wrote    {path}")
+            finished, skipped = control(
+                self.representation, seeds, self.settings, self.out, model=self.model, force=self.force
+            )
+            print(f"{len(finished)} runs made, {len(skipped)} were there")
+        table, written = write_contest(self.out)
+        films = [self.out / name / "film.gif" for name in finished]
+        print_results({"": table}, [*written, *(path for path in films if path.exists())])

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
+from palpate.cli.outcome import print_results
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
@@ -72,95 +74,89 @@ class Reproduce:
             raise ValueError(
                 "control is played in one world and on this machine; leave out --worlds, --slurm and --paper-schedule"
             )
-        played = self._is_played()
         experiments = {"all": EXPERIMENTS, "control": ()}.get(self.experiment, (self.experiment,))
         if self.figures_only:
-            self._redraw(experiments, played)
+            self._redraw(experiments)
             return
-        if played:
+        preset, place = self._preset_and_place()
+        if self._plays:
             demand_ppo()
             if experiments and not self.force:
-                demand_models(self._preset(), self.seeds, self._place())
-        failed = self._run(experiments) if experiments else {}
-        if played and not failed:
-            failed = self._play()
+                demand_models(preset, self.seeds, place)
+        failed = self._run(experiments, preset, place) if experiments else {}
+        if self._plays and not failed:
+            failed = self._play(preset, place)
         if failed:
             for name, message in failed.items():
                 print(f"palpate: {name}: {' '.join(message.split())}", file=sys.stderr)
             print("Their tracebacks are in .runs; the same command tries them again", file=sys.stderr)
             sys.exit(1)
 
-    def _is_played(self) -> bool:
+    @property
+    def _plays(self) -> bool:
+        """Whether policies are trained, too."""
         only = self.worlds or self.methods or self.slurm
         return self.experiment == "control" or (self.experiment == "all" and not only)
 
-    def _run(self, experiments: tuple[Any, ...]) -> dict[str, str]:
-        """Why runs failed, by name."""
+    def _preset_and_place(self) -> tuple[Any, Any]:
+        from palpate.contest.tournament import WORLD
+        from palpate.reproduce.campaign import choose_preset
+        from palpate.reproduce.runs import Place
+
+        keep: dict[str, Any] = {"keep_models": self.keep_models, "keep_worlds": (WORLD,) if self._plays else ()}
+        place = Place(out=self.out, data=self.data, device=self.device, compile=self.compile, **keep)
+        return choose_preset(self.preset, self.device, self.steps), place
+
+    def _run(self, experiments: tuple[Any, ...], preset: Any, place: Any) -> dict[str, str]:
+        """Make the runs of these experiments; returns the failed ones with the reason."""
         from palpate.reproduce.campaign import most_jobs, reproduce
         from palpate.reproduce.presets import cases
 
         slurm = self._slurm()
         only = {"worlds": self.worlds, "methods": self.methods}
-        planned = cases(experiments, self._preset(), self.seeds, paper_schedule=self.paper_schedule, **only)
+        planned = cases(experiments, preset, self.seeds, paper_schedule=self.paper_schedule, **only)
         jobs = most_jobs(planned, self.device) if self.jobs is None else self.jobs
-        report = reproduce(planned, self._place(), jobs=jobs, slurm=slurm, force=self.force)
-        self._say(report.tables, report.written)
+        report = reproduce(planned, place, jobs=jobs, slurm=slurm, force=self.force)
+        print_results(report.tables, report.written)
         print(f"{len(report.finished)} runs made, {len(report.skipped)} were there, {len(report.failed)} failed")
         return report.failed
 
-    def _play(self) -> dict[str, str]:
-        """The same of control."""
-        from palpate.contest.compare import write_contest
+    def _play(self, preset: Any, place: Any) -> dict[str, str]:
+        """Train the policies; returns the representations that failed with the reason."""
+        from palpate.contest.table import write_contest
         from palpate.contest.tournament import FOLDER, tournament
 
         games = tournament(
-            self._preset(),
+            preset,
             self.seeds,
-            self._place(),
+            place,
             representations=self.methods,
             jobs=self.jobs,
             learn_again=self.force and self.experiment == "control",  # `all` has just done so
             play_again=self.force,
         )
-        if games.representations.failed:
-            print("control: nothing is played before all representations are there")
-            return games.representations.failed
+        learned = games.representations
+        if learned.failed:
+            print("control: no policy is trained before all representations are there")
+            return learned.failed
         table, written = write_contest(self.out / FOLDER)
-        self._say(games.representations.tables | {"control": table}, [*games.representations.written, *written])
+        print_results(learned.tables | {"control": table}, [*learned.written, *written])
         print(f"{len(games.finished)} policies trained, {len(games.skipped)} were there")
         return {}
 
-    def _redraw(self, experiments: tuple[Any, ...], played: bool) -> None:
-        from palpate.contest.compare import write_contest
+    def _redraw(self, experiments: tuple[Any, ...]) -> None:
+        from palpate.contest.table import write_contest
         from palpate.contest.tournament import FOLDER
         from palpate.reproduce.campaign import tables_and_figures
 
         tables, written = tables_and_figures(self.out, experiments)
-        if played and any((self.out / FOLDER).glob("*.json")):
+        if self._plays and any((self.out / FOLDER).glob("*.json")):
             tables["control"], more = write_contest(self.out / FOLDER)
             written += more
         if not tables:
-            names = " or ".join([*experiments, *(["control"] if played else [])])
+            names = " or ".join([*experiments, *(["control"] if self._plays else [])])
             raise FileNotFoundError(f"{self.out} holds no JSON of {names}; run them first, without --figures-only")
-        self._say(tables, written)
-
-    def _preset(self) -> Any:
-        from palpate.reproduce.campaign import choose_preset
-
-        return choose_preset(self.preset, self.device, self.steps)
-
-    def _place(self) -> Any:
-        from palpate.contest.tournament import WORLD
-        from palpate.reproduce.runs import Place
-
-        return Place(
-            out=self.out,
-            data=self.data,
-            device=self.device,
-            compile=self.compile,
-            keep_models=self.keep_models,
-            keep_worlds=(WORLD,) if self._is_played() else (),
-        )
+        print_results(tables, written)
 
     def _slurm(self) -> Any:
         from palpate.reproduce.cluster import Slurm
@@ -174,9 +170,3 @@ class Reproduce:
         if self.jobs is not None:
             raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")
         return Slurm(partition=self.partition, minutes=self.time, gpus=int(self.preset == "paper"))
-
-    def _say(self, tables: dict[str, str], written: list[Path]) -> None:
-        for experiment, text in tables.items():
-            print(f"\n{experiment}\n\n{text}")
-        for path in written:
-            print(f"Wrote    {path}")

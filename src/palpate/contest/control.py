@@ -1,4 +1,4 @@
-"""`palpate control`: PPO runs that are not there yet, one JSON each, then the comparison of all that are."""
+"""`palpate control`: make the missing PPO runs, one JSON each."""
 
 import json
 import shutil
@@ -6,21 +6,20 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-import palpate
-from palpate.contest.compare import grouped, write_contest
+from palpate.contest.compare import grouped
 from palpate.control.claims import demand_same, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
 from palpate.disk import Busy, alone, write_whole
 from palpate.progress import bar
 from palpate.representation import Representation, load
+from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, read_results
-from palpate.reproduce.runs import commit, hardware
 
-# What a model must be to be called by these names: its method, and how it places the object.
+# The method of a model and how it places the object, by the name of the representation.
 KINDS = {
     "interaction": ("interaction", ("likelihood",)),
     "paper": ("interaction", ("gaussian", "point")),
@@ -35,15 +34,6 @@ HOW = {
 }
 
 
-class Report(NamedTuple):
-    """What came of it."""
-
-    finished: list[str]  # names of runs made now
-    skipped: list[str]  # and of those that were there
-    table: str  # Markdown
-    written: list[Path]
-
-
 def control(
     representation: str,
     seeds: Sequence[int],
@@ -53,12 +43,12 @@ def control(
     model: str | None = None,
     force: bool = False,
     show: bool = True,
-) -> Report:
-    """Train one policy for each seed, then compare everything in `out`.
+) -> tuple[list[str], list[str]]:
+    """Train one policy for each seed; returns the names of runs made now and of runs that existed.
 
-    `model` is the folder of a trained representation; `{seed}` in it stands for the seed. A run whose JSON is there is
-    skipped, one that was interrupted goes on; `palpate.training.loop.Interrupted` is raised by Ctrl-C, and all is kept.
-    What cannot be run or compared is refused before anything is run, or deleted with `force`.
+    `model` is the folder of a trained representation; `{seed}` in it stands for the seed. An interrupted run is
+    continued; Ctrl-C raises `palpate.training.loop.Interrupted` and keeps everything. Settings that cannot be run, or
+    not be compared with the runs in `out`, are refused before anything is run or deleted.
     """
     if not seeds:
         raise ValueError("there are no seeds to run; give at least one")
@@ -76,14 +66,13 @@ def control(
         with _only_one(out / name):
             made = _perform(representation, seed, config, out, folder, show)
         (finished if made else skipped).append(name)
-    table, written = write_contest(out)
-    return Report(finished, skipped, table, written)
+    return finished, skipped
 
 
 def _demand_fit(
     representation: str, seeds: Sequence[int], config: ControlConfig, out: Path, folders: list[Path | None], force: bool
 ) -> None:
-    """That these runs can be made, and compared with what is in `out`; none there is quietly taken for another one."""
+    """Refuse runs that cannot be made, or not be compared with those in `out`."""
     demand_ppo()
     there = {
         (row["representation"], row["seed"]): row for row in read_results(out) if row.get("experiment") == "control"
@@ -103,7 +92,7 @@ def _demand_fit(
 
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """One process at a time at a run: two would write into each other's curve."""
+    """One process at a time works on a run: two would write to the same curve."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with alone(folder):
@@ -115,7 +104,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 
 def _perform(representation: str, seed: int, config: ControlConfig, out: Path, folder: Path | None, show: bool) -> bool:
-    """Whether a run was made."""
+    """Returns whether a run was made."""
     ppo = demand_ppo()
     name = f"{representation}-{seed}"
     path = out / f"{name}.json"
@@ -144,11 +133,8 @@ def _perform(representation: str, seed: int, config: ControlConfig, out: Path, f
         "representation": representation,
         "seed": seed,
         **measured,
-        "seconds": round(time.monotonic() - began, 1),  # of this process; a run that was interrupted took longer
-        "hardware": hardware(device),
-        "torch": torch.__version__,
-        "palpate": palpate.__version__,
-        "commit": commit(),
+        "seconds": round(time.monotonic() - began, 1),  # of this process; an interrupted run took longer
+        **provenance(device),
     }
     write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
     return True
@@ -171,7 +157,7 @@ def _model_folder(representation: str, model: str | None, seed: int) -> Path | N
 
 
 def _model(representation: str, folder: Path) -> Representation:
-    """The model, if it is what its name says."""
+    """The model, if it is of the kind that `representation` names."""
     model = load(folder)
     method, external = KINDS[representation]
     found = model.config.method, model.config.objective.external
@@ -190,7 +176,7 @@ def _model(representation: str, folder: Path) -> Representation:
 
 
 def demand_ppo() -> Any:
-    """The room where it is done; says so if what it needs is not installed."""
+    """The module `palpate.control.ppo`; an error names the extra if it is not installed."""
     try:
         from palpate.control import ppo
     except ModuleNotFoundError as error:
