@@ -184,7 +184,7 @@ def _run_onnx(content: bytes) -> Callable[[Tensor], Answers]:
 
 
 def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: Tensor) -> Tensor:
-    """The largest difference over a batch, as a length in units; of angles in radians, less for bodies nearly round."""
+    """The largest difference over a batch: lengths in units, angles in radians and weighted by the elongation."""
     encoding, said, unit = source.encode(o), answer(o), source.model.inputs.unit
     wanted = {name: value for name, value in encoding._asdict().items() if value is not None}
     if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in said.items()}:
@@ -203,7 +203,7 @@ def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: 
 
 
 def _elongation(covariance: Tensor | None) -> Tensor:
-    """0 for a disc, whose angle means nothing and is decided by rounding, up to 1 for a needle: `[b]`."""
+    """0 for a disc, whose angle is decided by rounding, up to 1 for a needle: `[b]`."""
     if covariance is None:
         return torch.ones(())
     short, long = torch.linalg.eigvalsh(covariance).clamp(min=0).sqrt().unbind(-1)
@@ -281,18 +281,14 @@ def _demand_extra() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters warn of their own future, and of libraries that we do without."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
+    """Silence the exporters' warnings about deprecations and optional libraries."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(action="ignore"):
             yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+    finally:
+        logging.disable(before)
 
 
 def _reason(error: BaseException) -> str:

@@ -21,42 +21,15 @@ TRUTH = ("agent", "object", "angle", "contact", "agent_next", "object_next", "an
 DROPPED = "dropped_"  # such an attribute of a file counts triples that were made and not kept, by reason
 
 
-class Rows(Protocol):
-    """Triples and their true states as arrays; `angle` and `angle_next` [b] may be there too."""
-
-    @property
-    def observation(self) -> np.ndarray: ...  # [b, h, w, c] or [b, v, h, w, c] uint8
-
-    @property
-    def action(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def next_observation(self) -> np.ndarray: ...  # as observation
-
-    @property
-    def agent(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def object(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def agent_next(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def object_next(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def contact(self) -> np.ndarray: ...  # [b] bool
-
-    @property
-    def dropped(self) -> Mapping[str, int]: ...  # how many were made and not kept, by reason
-
-
 @runtime_checkable
 class RowWorld(Protocol):
-    """A world such as Soccer, which makes its triples one by one: row i depends on the seed and on i alone."""
+    """A world such as Soccer, which makes its triples one by one: row i depends on the seed and on i alone.
 
-    def rows(self, seed: int, start: int, stop: int) -> Rows: ...
+    `rows` returns arrays as attributes: observation and next_observation [b, h, w, c] or [b, v, h, w, c] uint8, action
+    [b, n], the states of `TRUTH` that the world has, and `dropped`, the number of rejected triples by reason.
+    """
+
+    def rows(self, seed: int, start: int, stop: int) -> Any: ...
 
     def close(self) -> None: ...
 

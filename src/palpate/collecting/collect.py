@@ -39,35 +39,11 @@ Source: TypeAlias = str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[A
 
 
 @overload
-def collect(
-    env: Source,
-    num: int,
-    *,
-    seed: int = ...,
-    out: str | os.PathLike[str] | None = ...,
-    labelled: Literal[False] = ...,
-    workers: int = ...,
-    resume: bool = ...,
-    overwrite: bool = ...,
-    progress: Progress | None = ...,
-    **options: Any,
-) -> Transitions: ...
+def collect(env: Source, num: int, *, labelled: Literal[True], **options: Any) -> Labelled: ...
 
 
 @overload
-def collect(
-    env: Source,
-    num: int,
-    *,
-    seed: int = ...,
-    out: str | os.PathLike[str] | None = ...,
-    labelled: Literal[True],
-    workers: int = ...,
-    resume: bool = ...,
-    overwrite: bool = ...,
-    progress: Progress | None = ...,
-    **options: Any,
-) -> Labelled: ...
+def collect(env: Source, num: int, *, labelled: Literal[False] = ..., **options: Any) -> Transitions: ...
 
 
 def collect(

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from palpate.config import TrainingConfig
 from palpate.contest.compare import grouped
 from palpate.control.claims import demand_same, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
@@ -18,6 +17,7 @@ from palpate.progress import bar
 from palpate.representation import Representation, load
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, read_results
+from palpate.training.loop import training_device
 
 # The method of a model and how it places the object, by the name of the representation.
 KINDS = {
@@ -126,7 +126,6 @@ def _perform(representation: str, seed: int, config: ControlConfig, out: Path, f
             advance(step, f"{shown}, {rate:,.0f} steps/s")
 
         measured = ppo.train(representation, config, seed, model, out / name, watch)
-    device = torch.device("cuda" if torch.cuda.is_available() and config.device != "cpu" else "cpu")
     row = {
         "format": FORMAT,
         "experiment": "control",
@@ -134,7 +133,7 @@ def _perform(representation: str, seed: int, config: ControlConfig, out: Path, f
         "seed": seed,
         **measured,
         "seconds": round(time.monotonic() - began, 1),  # of this process; an interrupted run took longer
-        **provenance(device),
+        **provenance(training_device(TrainingConfig(device=config.device))),
     }
     write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
     return True

@@ -1,4 +1,4 @@
-"""Environments as stable-baselines3 steps them: many at once, and with positions for observations."""
+"""Environments in the interface of stable-baselines3: several at once, and with encoded observations."""
 
 from itertools import pairwise
 from typing import Any, Protocol, final
@@ -13,7 +13,7 @@ from palpate.workers import Worker, dismiss
 
 @final
 class Envs(VecEnv):
-    """`count` environments in `workers` processes; with 0 they are stepped by this one."""
+    """`count` environments in `workers` processes; with 0 workers this process steps them."""
 
     def __init__(self, make: Make, count: int, workers: int) -> None:
         workers = min(workers, count)
@@ -66,7 +66,7 @@ class Envs(VecEnv):
             worker.send((name, argument))
         return [worker.receive() for worker in self._workers]
 
-    # What stable-baselines3 may ask beside; nothing here has attributes to offer.
+    # The rest of the interface; these environments have no attributes.
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         if attr_name == "render_mode":
             return [None] * self.num_envs
@@ -83,20 +83,20 @@ class Envs(VecEnv):
 
 
 class Reader(Protocol):
-    """What is seen in place of an observation: a representation's positions, or a picture of a scene."""
+    """Replaces observations: by a representation's positions, or by a picture of a scene."""
 
     @property
     def space(self) -> gymnasium.Space[Any]: ...
 
     def demand(self, space: gymnasium.Space[Any], /) -> None:
-        """That observations of this space can be read."""
+        """Refuse a space whose observations cannot be read."""
 
     def __call__(self, observation: np.ndarray, /) -> np.ndarray: ...
 
 
 @final
 class VecRead(VecEnvWrapper):
-    """Many environments of stable-baselines3, their observations read all at once."""
+    """Environments of stable-baselines3 whose observations are read in one batch."""
 
     def __init__(self, env: VecEnv, reader: Reader) -> None:
         reader.demand(env.observation_space)

@@ -181,16 +181,17 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _gather_sets(cases: Sequence[Case], place: Place, show: bool) -> None:
     """Collect each set once, with all cores, before the runs start their processes."""
-    for path, what in sets_on_disk(cases, place.data).items():
+    for wanted in sets_on_disk(cases):
+        path = wanted.path(place.data)
         if path.exists():
             continue
         start = time.monotonic()
-        with bar(f"collecting {path.name}", what[1], show) as advance:
+        with bar(f"collecting {path.name}", wanted.triples, show) as advance:
 
             def progress(done: int, total: int, advance: Callable[..., None] = advance, start: float = start) -> None:
                 advance(done, f"{done / max(time.monotonic() - start, 1e-3):,.0f}/s")
 
-            gather(path, *what, progress=progress)
+            gather(wanted, place.data, progress)
 
 
 def tables_and_figures(out: Path, experiments: Sequence[str] = EXPERIMENTS) -> tuple[dict[str, str], list[Path]]:
