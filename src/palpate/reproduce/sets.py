@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from palpate.api import HELD_OUT_MOST, HELD_OUT_SHARE
 from palpate.collecting.collect import Progress, collect
@@ -13,7 +14,6 @@ from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.envs.registration import world
 from palpate.envs.soccer.config import VERSION
-from palpate.reproduce.balls import mixture
 from palpate.reproduce.presets import REFERENCE_SEED, TEST_SEED, Case
 from palpate.workers import available_cores
 
@@ -104,12 +104,20 @@ def kept(wanted: Set, folder: Path) -> Labelled:
     return Labelled(Transitions(observation=o, action=a, next_observation=o_next, layout="channel-first"), truth)
 
 
+def mixture(agent: Tensor, thing: Tensor) -> Tensor:
+    """States [N, n] in the unit cube as 64 numbers, through two fixed random layers: `[N, 64]`."""
+    layers = torch.Generator().manual_seed(0)
+    inner = torch.randn(2 * agent.shape[1], 128, generator=layers)
+    outer = torch.randn(128, 64, generator=layers) / 128**0.5
+    return torch.tanh(torch.tanh(4 * (torch.cat((agent, thing), 1) - 0.5) @ inner) @ outer)
+
+
 def mixtures(env: str, num: int, *, seed: int, **options: Any) -> Labelled:
     """Triples whose observations are 64 numbers in place of pictures."""
     states = world(env, **options).sample(num, torch.Generator().manual_seed(seed))
     triples = Transitions(
-        observation=mixture(states.agent, states.object, (1.0, 1.0)),
+        observation=mixture(states.agent, states.object),
         action=states.displacement,
-        next_observation=mixture(states.agent_next, states.object_next, (1.0, 1.0)),
+        next_observation=mixture(states.agent_next, states.object_next),
     )
     return Labelled(triples, Truth(states.agent, states.object, contact=states.contact))
