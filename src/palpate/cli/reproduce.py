@@ -109,14 +109,13 @@ class Reproduce:
 
     def _run(self, experiments: tuple[Any, ...], preset: Any, place: Any) -> dict[str, str]:
         """Make the runs of these experiments; returns the failed ones with the reason."""
-        from palpate.reproduce.campaign import most_jobs, reproduce
+        from palpate.reproduce.campaign import reproduce
         from palpate.reproduce.presets import cases
 
         slurm = self._slurm()
         only = {"worlds": self.worlds, "methods": self.methods}
         planned = cases(experiments, preset, self.seeds, paper_schedule=self.paper_schedule, **only)
-        jobs = most_jobs(planned, self.device) if self.jobs is None else self.jobs
-        report = reproduce(planned, place, jobs=jobs, slurm=slurm, force=self.force)
+        report = reproduce(planned, place, jobs=self.jobs, slurm=slurm, force=self.force)
         print_results(report.tables, report.written)
         print(f"{len(report.finished)} runs made, {len(report.skipped)} were there, {len(report.failed)} failed")
         return report.failed

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from palpate.contest.control import control, demand_ppo
 from palpate.control.settings import REPRESENTATIONS, ControlConfig
-from palpate.reproduce.campaign import Report, most_jobs, reproduce
+from palpate.reproduce.campaign import Report, reproduce
 from palpate.reproduce.presets import Case, Preset, cases
 from palpate.reproduce.runs import Place
 
@@ -50,13 +50,7 @@ def tournament(
         place = replace(place, keep_worlds=(WORLD,))
         if not learn_again:
             _demand_models(planned, place)
-        learned = reproduce(
-            planned,
-            place,
-            jobs=most_jobs(planned, place.device) if jobs is None else jobs,
-            force=learn_again,
-            show=show,
-        )
+        learned = reproduce(planned, place, jobs=jobs, force=learn_again, show=show)
         for case in planned:
             if not place.model(case).exists():
                 learned.failed.setdefault(f"{case.experiment}/{case.name}", DIVERGED)

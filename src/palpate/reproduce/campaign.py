@@ -67,15 +67,16 @@ def reproduce(
     cases: Sequence[Case],
     place: Place,
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     slurm: Slurm | None = None,
     force: bool = False,
     show: bool = True,
 ) -> Report:
-    """Make the runs whose JSON is missing, `jobs` at a time, then write tables and figures of their experiments.
+    """Make the runs whose JSON is missing, `jobs` at a time (None: `most_jobs`), then write their tables and figures.
 
     A failed run does not stop the others. Ctrl-C raises `Halted`; unfinished runs are continued the next time.
     """
+    jobs = most_jobs(cases, place.device) if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}; allowed is 1 or more")
     done = [] if force else [case for case in cases if _is_done(case, place.result(case))]
