@@ -68,20 +68,13 @@ class Collect:
 
         from palpate.collecting.blocks import dropped
         from palpate.collecting.collect import collect
-        from palpate.progress import bar
+        from palpate.progress import Rate, bar
         from palpate.workers import available_cores
 
         if self.resume and self.force:
             raise ValueError("--resume goes on with what is there and --force begins anew; give one of them")
         options = self._options()
-        start, before = time.monotonic(), None
-
-        def rate(done: int) -> float:
-            """Triples per second of this process; those there before do not count."""
-            nonlocal before
-            before = done if before is None else before
-            return (done - before) / max(time.monotonic() - start, 1e-3)
-
+        start, rate = time.monotonic(), Rate()
         with bar("collecting", self.num) as advance:
             triples = collect(
                 self.env,

@@ -13,7 +13,7 @@ from palpate.contest.compare import grouped
 from palpate.control.claims import demand_same, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
 from palpate.disk import Busy, alone, write_whole
-from palpate.progress import bar
+from palpate.progress import Rate, bar
 from palpate.representation import Representation, load
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, read_results
@@ -112,18 +112,14 @@ def _perform(representation: str, seed: int, config: ControlConfig, out: Path, f
         return False
     model = None if folder is None else _model(representation, folder)
     total, began = config.rollouts * config.rollout_steps, time.monotonic()
-    first: tuple[int, float] | None = None
-    shown = ""
+    rate, shown = Rate(), ""
     with bar(name, total, show) as advance:
 
         def watch(step: int, readings: dict[str, float]) -> None:
-            nonlocal first, shown
-            now = time.monotonic()
-            first = first or (step, now)
+            nonlocal shown
             if "return" in readings:
                 shown = f"return {readings['return']:.2f}, goals {readings['goals']:.0%}"
-            rate = (step - first[0]) / max(now - first[1], 1e-3)
-            advance(step, f"{shown}, {rate:,.0f} steps/s")
+            advance(step, f"{shown}, {rate(step):,.0f} steps/s")
 
         measured = ppo.train(representation, config, seed, model, out / name, watch)
     row = {

@@ -146,10 +146,8 @@ class Run:
         assert isinstance(box, gymnasium.spaces.Box)
         act = lambda o: rng.uniform(box.low, box.high, (self.env.num_envs, *box.shape)).astype(np.float32)  # noqa: E731
         extractor = self.ppo.policy.features_extractor
-        scaled = isinstance(extractor, Standardised)
-        self.random = play(
-            self.env, act, self.config.episodes, HELD_OUT_SEED, seen.append if scaled else None
-        ).summary()
+        see = seen.append if isinstance(extractor, Standardised) else None
+        self.random = play(self.env, act, self.config.episodes, HELD_OUT_SEED, see).summary()
         if isinstance(extractor, Standardised):
             extractor.measure(np.concatenate(seen))
 

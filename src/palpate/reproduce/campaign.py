@@ -2,16 +2,16 @@
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from palpate.collecting.parts import Stopped
 from palpate.config import TrainingConfig
-from palpate.progress import Board, bar, board
+from palpate.progress import Bar, Board, Rate, bar, board
 from palpate.reproduce.cluster import Slurm, on_cluster
 from palpate.reproduce.crew import Halted, Outcome, Outcomes, one_by_one, side_by_side
 from palpate.reproduce.plots import draw
@@ -186,13 +186,12 @@ def _gather_sets(cases: Sequence[Case], place: Place, show: bool) -> None:
         path = wanted.path(place.data)
         if path.exists():
             continue
-        start = time.monotonic()
         with bar(f"collecting {path.name}", wanted.triples, show) as advance:
+            gather(wanted, place.data, partial(_advance, advance, Rate()))
 
-            def progress(done: int, total: int, advance: Callable[..., None] = advance, start: float = start) -> None:
-                advance(done, f"{done / max(time.monotonic() - start, 1e-3):,.0f}/s")
 
-            gather(wanted, place.data, progress)
+def _advance(advance: Bar, rate: Rate, done: int, total: int) -> None:
+    advance(done, f"{rate(done):,.0f}/s")
 
 
 def tables_and_figures(out: Path, experiments: Sequence[str] = EXPERIMENTS) -> tuple[dict[str, str], list[Path]]:
