@@ -13,9 +13,9 @@ from palpate.cli.pairs import literal, pairs
 class Collect:
     """Write triples of a world to an HDF5 file, with the true states in a group of their own.
 
-    Until it is complete, what there is lies in OUT.parts, as small files of triples that can be read: Ctrl-C, a full
-    disk or a crash lose nothing, and --resume goes on, to the same rows as without the interruption. The two Soccer ids
-    give the same triples for a seed, seen by other cameras.
+    Until the file is complete, OUT.parts holds small readable files of triples. Ctrl-C, a full disk or a crash lose
+    nothing, and --resume continues to the same rows as without the interruption. The two Soccer ids give the same
+    triples for a seed, seen by other cameras.
 
     Any other Gymnasium environment is stepped with random actions; a reading of it is written info:KEY,
     observation:KEY or observation, with [2] or [0:2] for a part. See docs/own-world.md.
@@ -95,7 +95,7 @@ class Collect:
             print(f"dropped: {', '.join(f'{count} {reason}' for reason, count in lost.items())}")
 
     def _options(self) -> dict[str, Any]:
-        """Of the world, and of how it is stepped: what was said."""
+        """The options that were given: of the world, and of how it is stepped."""
         names = ("size", "agent_position", "observation", "aggregate", "settle", "tolerance")
         said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.natural:

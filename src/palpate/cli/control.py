@@ -13,9 +13,9 @@ from palpate.control.settings import ControlConfig, Representations
 class Control:
     """Learn to kick the ball into the goal by PPO, from positions, pixels or true states; see docs/control.md.
 
-    A run leaves one small JSON in OUT and a folder with its curve, its policy and a film. Those that are there are
-    skipped, and one that was stopped goes on: Ctrl-C keeps everything, and the same command continues. At the end all
-    runs in OUT are compared. Needs the extra palpate[rl]. Try it, two or three minutes on two CPU cores:
+    A run leaves one small JSON in OUT and a folder with its curve, its policy and a film. Existing runs are skipped.
+    Ctrl-C keeps everything, and the same command continues. At the end all runs in OUT are compared. Needs the extra
+    palpate[rl]. Try it, two or three minutes on two CPU cores:
 
       palpate control --representation truth --steps 60000 --out results/try
     """
@@ -31,7 +31,7 @@ class Control:
     out: Path = Path("results/control")
     """Folder of the results."""
     force: bool = False
-    """Make runs again that are there."""
+    """Repeat existing runs."""
     settings: OmitArgPrefixes[ControlConfig] = field(default_factory=ControlConfig)
 
     def __call__(self) -> None:

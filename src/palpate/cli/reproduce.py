@@ -19,8 +19,8 @@ class Reproduce:
     contacts and many, a fixed set of triples, numbers in place of pictures. control: the representations of soccer,
     third person, and PPO from each, from true states and from pixels. See docs/reproduce.md.
 
-    A run leaves one small JSON in OUT/EXPERIMENT. Those that are there are skipped, so a table grows as machine time
-    comes: Ctrl-C keeps everything, and the same command goes on. A run that fails does not stop the others. Try it:
+    A run leaves one small JSON in OUT/EXPERIMENT. Existing runs are skipped. Ctrl-C keeps everything, and the same
+    command continues. A failed run does not stop the others. Try it:
 
       palpate reproduce sprites --seeds 1 --worlds vanilla --methods ours supervised
     """
@@ -48,7 +48,7 @@ class Reproduce:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto: a GPU if there is one."""
     compile: bool | None = None
-    """With torch.compile; as the preset says when left out."""
+    """Use torch.compile; the preset decides when left out."""
     jobs: int | None = None
     """Runs at a time, each with its share of the cores; when left out, one on a GPU, else one for each core."""
     slurm: bool = False
@@ -56,14 +56,13 @@ class Reproduce:
     partition: str | None = None
     """Slurm: the partition."""
     time: int = 60
-    """Slurm: minutes for a run; one that takes longer goes on the next time."""
+    """Slurm: minutes for a run; the next call continues a run that takes longer."""
     figures_only: bool = False
-    """Run nothing: write tables and figures from the JSON that is there."""
+    """Write tables and figures from the existing JSON, without any run."""
     keep_models: bool = False
-    """Keep the trained models in OUT/EXPERIMENT/models, for `palpate evaluate`, `export` and `control`; runs that are
-    there already stay without."""
+    """Keep the trained models of new runs in OUT/EXPERIMENT/models, for `palpate evaluate`, `export` and `control`."""
     force: bool = False
-    """Make runs again that are there."""
+    """Repeat existing runs."""
 
     def __call__(self) -> None:
         from palpate.contest.control import demand_ppo

@@ -88,7 +88,7 @@ def collect(
         if out is None:
             return _in_memory(origin, num, labelled, report)
         place = parts_of(out)
-        with alone(place) if place.parent.is_dir() else nullcontext():  # where it is not, Parts says so
+        with alone(place) if place.parent.is_dir() else nullcontext():  # `Parts` refuses a missing folder
             parts = Parts(out, origin.attributes, resume=resume, overwrite=overwrite)
             with terminations_interrupt():
                 _to_file(origin, num, parts, report)
@@ -96,7 +96,7 @@ def collect(
 
 
 def _origin(env: Source, seed: int, workers: int, labelled: bool, options: dict[str, Any]) -> "_Origin":
-    from palpate.envs.registration import world  # names the nearest id if there is none
+    from palpate.envs.registration import world  # its error names the nearest id
 
     stepped = not isinstance(env, str) or ":" in env or (env in gymnasium.registry and not env.startswith("palpate/"))
     if not stepped:

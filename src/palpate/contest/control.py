@@ -3,8 +3,8 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from palpate.config import TrainingConfig
 from palpate.contest.compare import grouped
 from palpate.control.claims import demand_same, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
-from palpate.disk import Busy, alone, write_whole
+from palpate.disk import alone, write_whole
 from palpate.progress import Rate, bar
 from palpate.representation import Representation, load
 from palpate.reproduce.provenance import provenance
@@ -34,6 +34,28 @@ HOW = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One PPO run: its settings, the folder of the trained model if it needs one, and the folder of the results."""
+
+    representation: str
+    seed: int
+    config: ControlConfig
+    out: Path
+    folder: Path | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.representation}-{self.seed}"
+
+    @property
+    def path(self) -> Path:
+        return self.out / f"{self.name}.json"
+
+    def model(self) -> Representation | None:
+        return None if self.folder is None else _model(self.representation, self.folder)
+
+
 def control(
     representation: str,
     seeds: Sequence[int],
@@ -52,68 +74,48 @@ def control(
     """
     if not seeds:
         raise ValueError("there are no seeds to run; give at least one")
-    folders = [_model_folder(representation, model, seed) for seed in seeds]
-    names = [f"{representation}-{seed}" for seed in seeds]
-    _demand_fit(representation, seeds, config, out, folders, force)
+    what: dict[str, Any] = {"representation": representation, "config": config, "out": out}
+    entries = [Entry(seed=seed, folder=_model_folder(representation, model, seed), **what) for seed in seeds]
+    _demand_fit(entries, force)
+    out.mkdir(parents=True, exist_ok=True)
     if force:
-        for name in names:
-            with _only_one(out / name):
-                (out / f"{name}.json").unlink(missing_ok=True)
-                shutil.rmtree(out / name, ignore_errors=True)
+        for entry in entries:
+            with alone(out / entry.name):
+                entry.path.unlink(missing_ok=True)
+                shutil.rmtree(out / entry.name, ignore_errors=True)
     finished: list[str] = []
     skipped: list[str] = []
-    for name, seed, folder in zip(names, seeds, folders, strict=True):
-        with _only_one(out / name):
-            made = _perform(representation, seed, config, out, folder, show)
-        (finished if made else skipped).append(name)
+    for entry in entries:
+        with alone(out / entry.name):  # two processes would write to the same curve
+            (skipped if entry.path.exists() else finished).append(entry.name)
+            if not entry.path.exists():
+                _perform(entry, show)
     return finished, skipped
 
 
-def _demand_fit(
-    representation: str, seeds: Sequence[int], config: ControlConfig, out: Path, folders: list[Path | None], force: bool
-) -> None:
-    """Refuse runs that cannot be made, or not be compared with those in `out`."""
+def _demand_fit(entries: Sequence[Entry], force: bool) -> None:
+    """Refuse runs that cannot be made, or not be compared with those in the folder of the results."""
     demand_ppo()
-    there = {
-        (row["representation"], row["seed"]): row for row in read_results(out) if row.get("experiment") == "control"
-    }
-    for seed, folder in zip(seeds, folders, strict=True):
-        model = None if folder is None else _model(representation, folder)
-        settings = settings_of(representation, config, seed, model)
-        path, key = out / f"{representation}-{seed}.json", (representation, seed)
-        if path.exists() and not force:
-            if key not in there:
-                raise ValueError(f"{path} is not the JSON of a run; delete it, or choose another folder with --out")
-            demand_same(path, there[key]["settings"], settings)
-        length = config.rollouts * config.rollout_steps
-        there[key] = {"representation": representation, "seed": seed, "settings": settings, "curve": [[length]]}
+    rows = [row for row in read_results(entries[0].out) if row.get("experiment") == "control"]
+    there = {f"{row['representation']}-{row['seed']}": row for row in rows}
+    for entry in entries:
+        settings = settings_of(entry.representation, entry.config, entry.seed, entry.model())
+        if entry.path.exists() and not force:
+            if entry.name not in there:
+                raise ValueError(
+                    f"{entry.path} is not the JSON of a run; delete it, or choose another folder with --out"
+                )
+            demand_same(entry.path, there[entry.name]["settings"], settings)
+        length = entry.config.rollouts * entry.config.rollout_steps
+        planned = {"representation": entry.representation, "seed": entry.seed, "settings": settings}
+        there[entry.name] = planned | {"curve": [[length]]}
     grouped(list(there.values()))
 
 
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """One process at a time works on a run: two would write to the same curve."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with alone(folder):
-            yield
-    except Busy:
-        raise ValueError(
-            f"another process is at {folder.name}; wait for it, or take other seeds with --first-seed"
-        ) from None
-
-
-def _perform(representation: str, seed: int, config: ControlConfig, out: Path, folder: Path | None, show: bool) -> bool:
-    """Returns whether a run was made."""
-    ppo = demand_ppo()
-    name = f"{representation}-{seed}"
-    path = out / f"{name}.json"
-    if path.exists():
-        return False
-    model = None if folder is None else _model(representation, folder)
-    total, began = config.rollouts * config.rollout_steps, time.monotonic()
+def _perform(entry: Entry, show: bool) -> None:
+    config, began = entry.config, time.monotonic()
     rate, shown = Rate(), ""
-    with bar(name, total, show) as advance:
+    with bar(entry.name, config.rollouts * config.rollout_steps, show) as advance:
 
         def watch(step: int, readings: dict[str, float]) -> None:
             nonlocal shown
@@ -121,18 +123,18 @@ def _perform(representation: str, seed: int, config: ControlConfig, out: Path, f
                 shown = f"return {readings['return']:.2f}, goals {readings['goals']:.0%}"
             advance(step, f"{shown}, {rate(step):,.0f} steps/s")
 
-        measured = ppo.train(representation, config, seed, model, out / name, watch)
+        folder = entry.out / entry.name
+        measured = demand_ppo().train(entry.representation, config, entry.seed, entry.model(), folder, watch)
     row = {
         "format": FORMAT,
         "experiment": "control",
-        "representation": representation,
-        "seed": seed,
+        "representation": entry.representation,
+        "seed": entry.seed,
         **measured,
         "seconds": round(time.monotonic() - began, 1),  # of this process; an interrupted run took longer
         **provenance(training_device(TrainingConfig(device=config.device))),
     }
-    write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
-    return True
+    write_whole(entry.path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
 
 
 def _model_folder(representation: str, model: str | None, seed: int) -> Path | None:

@@ -20,15 +20,15 @@ WHOLE_RANGE = round(AGENT_RANGE[1] - AGENT_RANGE[0], 6)
 
 @dataclass(frozen=True, kw_only=True)
 class GoalConfig:
-    """What the paper leaves open; lengths are shares of the unit square's side."""
+    """Settings that the paper leaves open; lengths are shares of the unit square's side."""
 
     # state: [agent, ball]; scene: and the ball's orientation, all that `draw` needs. Neither draws anything.
     observation: Literal["picture", "state", "scene"] = "picture"
-    ball: Literal["centre", "random"] = "centre"  # where it starts; the paper's sentence says both
+    ball: Literal["centre", "random"] = "centre"  # where it starts; the paper is ambiguous
     max_step: float = 0.3  # largest displacement along an axis
     # Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.003.
     agent_speed: float = 0.3
-    end_on_goal: bool = True  # whether a goal terminates the episode: the paper only says how long one is at most
+    end_on_goal: bool = True  # whether a goal terminates the episode; the paper gives the maximal length alone
     size: int = 100  # pixels on a side
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ def _place(place: Any, name: str, allowed: tuple[float, float]) -> np.ndarray:
 
 
 def _bounds(observation: str) -> tuple[np.ndarray, np.ndarray]:
-    """Of a state or a scene; rounding in float32 is inside."""
+    """Bounds of a state or a scene, widened by the rounding of float32."""
     turned = ((-1.0, 1.0),) * 4 if observation == "scene" else ()
     low, high = np.array((AGENT_RANGE, AGENT_RANGE, FENCE_RANGE, FENCE_RANGE, *turned), np.float32).T
     return np.nextafter(low, np.float32(-2)), np.nextafter(high, np.float32(2))

@@ -23,7 +23,7 @@ PATIENCE = 60.0  # seconds for a worker to save its run
 Report = Callable[[Case, int, str], None]  # a run, its step, and the text beside its bar
 
 
-class Halted(RuntimeError):  # noqa: N818 - the user's wish, not an error
+class Halted(RuntimeError):  # noqa: N818 - requested by the user, not an error
     """Ctrl-C: finished runs are kept, the others can be continued."""
 
 

@@ -38,7 +38,7 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One method in one world over its seeds. All values are of L_test unless their name says otherwise."""
+    """One method in one world over its seeds. All values are of L_test unless their name differs."""
 
     world: str
     method: str

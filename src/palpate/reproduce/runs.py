@@ -35,7 +35,7 @@ class Place:
     out: Path
     data: Path  # folder of sets that are collected once
     device: str = "auto"
-    compile: bool | None = None  # None: as the preset says, on a GPU
+    compile: bool | None = None  # None: the preset's value, on a GPU
     keep_models: bool = False
     keep_worlds: tuple[str, ...] = ()  # worlds whose models are always kept
 
