@@ -6,7 +6,7 @@ Legend: b observations, c channels, h and w picture height and width, N rows of 
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
