@@ -76,7 +76,7 @@ class Contact(Geometric):
             "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
             "contrast": self.contrast(w, w_next, z_int_next),
             "contact": self.contact_term(before, after, path, contact, self.scenes.share),
-            "stay": self.stay_term(before, after, contact),
+            "stay": self.stay_term(before, after, contact, progress),
         }
         return Loss(terms, {"contact_share": contact.float().mean()}, self.scenes.reliable(contact))
 
