@@ -151,7 +151,7 @@ def _refine(facts: Facts, traits: Traits, moves: float, small_and_fresh: bool) -
 
 
 def _rest_floor(facts: Facts) -> tuple[float, str]:
-    # The weight of a distance in a Student-t likelihood is proportional to (1 + n) / scale^2: the same in any dimension.
+    # In a Student-t likelihood a distance weighs (1 + n) / 2 scale^2: let it be the same in any dimension.
     factor = ((1 + facts.n) / 3) ** 0.5
     if facts.fresh:
         return round(factor * FRESH_REST, 4), "in the end all observations of one place are to agree"
