@@ -1,6 +1,5 @@
 """`palpate control`: make the missing PPO runs, one JSON each."""
 
-import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -12,11 +11,11 @@ from palpate.config import TrainingConfig
 from palpate.contest.compare import grouped
 from palpate.control.claims import demand_same, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
-from palpate.disk import alone, write_whole
+from palpate.disk import alone
 from palpate.progress import Rate, bar
 from palpate.representation import Representation, load
 from palpate.reproduce.provenance import provenance
-from palpate.reproduce.results import FORMAT, read_results
+from palpate.reproduce.results import FORMAT, read_results, write_json
 from palpate.training.loop import training_device
 
 # The method of a model and how it places the object, by the name of the representation.
@@ -134,7 +133,7 @@ def _perform(entry: Entry, show: bool) -> None:
         "seconds": round(time.monotonic() - began, 1),  # of this process; an interrupted run took longer
         **provenance(training_device(TrainingConfig(device=config.device))),
     }
-    write_whole(entry.path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
+    write_json(entry.path, row)
 
 
 def _model_folder(representation: str, model: str | None, seed: int) -> Path | None:
