@@ -15,7 +15,7 @@ ROOT = Path(palpate.__file__).parent
 
 # Rooms by floor. A folder is one room: its modules may know each other. Two rooms on one floor may not.
 FLOORS: list[set[str]] = [
-    {"", "config", "interrupts"},
+    {"", "config", "extras", "interrupts"},
     {"choices", "geometry", "encoders", "envs", "checkpoint", "disk", "runlog", "progress", "optimizers", "workers"},
     {"plan", "objectives", "data", "networks"},
     {"inputs", "bodies", "collecting"},

@@ -12,6 +12,7 @@ from palpate.contest.compare import grouped
 from palpate.control.claims import demand_same, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
 from palpate.disk import alone
+from palpate.extras import demand
 from palpate.progress import Rate, bar
 from palpate.representation import Representation, load
 from palpate.reproduce.provenance import provenance
@@ -172,13 +173,6 @@ def _model(representation: str, folder: Path) -> Representation:
 
 
 def demand_ppo() -> Any:
-    """The module `palpate.control.ppo`; an error names the extra if it is not installed."""
-    try:
-        from palpate.control import ppo
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "stable_baselines3":
-            raise
-        raise ModuleNotFoundError(
-            "control needs stable-baselines3, which is not installed; pip install 'palpate[rl]'", name=error.name
-        ) from error
-    return ppo
+    """The module `palpate.control.ppo`, which needs the extra `rl`."""
+    needs = "control needs stable-baselines3"
+    return demand("palpate.control.ppo", library="stable_baselines3", extra="rl", needs=needs)
