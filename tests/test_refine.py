@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment, ellipse, segment_mahalanobis2
-from palpate.methods.interaction import JUDGES, SETTLES, Interaction
 from palpate.methods import interaction
+from palpate.methods.interaction import JUDGES, SETTLES, Interaction
 from palpate.refine import Bend, keep_the_best
 
 STEPS, ROWS, UNIT = 300, 512, 2.0
