@@ -24,8 +24,8 @@ SHARE_RANGE = (0.02, 0.98)
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 SCALAR_LR_SCALE = 10.0  # a few scalars shared by all triples can follow the networks much faster
-# The smallest scale of L_- falls from LOOSE_REST to `rest_floor` over this part of the run, when the object is found and
-# the learning rate falls: then what the contacts of a few batches say is noise, and L_- is not.
+# The smallest scale of L_- falls from LOOSE_REST to `rest_floor` over this part of the run, when the object is found
+# and the learning rate falls: then what the contacts of a few batches say is noise, and L_- is not.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
 HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh all other held-out triples

@@ -1,6 +1,5 @@
 """One run: its data, training, measurement, and the JSON it leaves."""
 
-import json
 import shutil
 import statistics
 import time
@@ -15,10 +14,10 @@ import torch
 
 from palpate.api import evaluate, fit
 from palpate.config import TrainingConfig
-from palpate.disk import alone, write_whole
+from palpate.disk import alone
 from palpate.reproduce.presets import Case
 from palpate.reproduce.provenance import provenance
-from palpate.reproduce.results import FORMAT
+from palpate.reproduce.results import FORMAT, write_json
 from palpate.reproduce.samples import samples
 from palpate.reproduce.sets import held_back, training_data
 from palpate.runlog import read_log
@@ -82,7 +81,7 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
         shutil.rmtree(place.model(case), ignore_errors=True)  # of an earlier run
         if place.keeps(case) and row["scores"]:
             shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
-        write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
+        write_json(path, row)
         shutil.rmtree(folder)
         place.trace(case).unlink(missing_ok=True)
 
