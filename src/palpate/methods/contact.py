@@ -18,7 +18,7 @@ from palpate.config import ModelConfig
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split
 from palpate.data.transitions import Batch
-from palpate.methods.base import Loss
+from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contact import balanced_nll
@@ -100,8 +100,10 @@ class Contact(Geometric):
 
     def held_out(self, blocks: Sequence[Batch]) -> float | None:
         """With contacts told among these triples themselves; see `Split.recall`."""
+        if not self.separable():
+            return None
         with self.scenes.recalling(self._distances(blocks)):
-            return super().held_out(blocks)
+            return Model.held_out(self, blocks)
 
     def recall(self, blocks: Sequence[Batch]) -> None:
         if blocks:
