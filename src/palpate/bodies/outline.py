@@ -5,7 +5,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from palpate.bodies.base import DISTANCE_EPS, LR_SCALE
+from palpate.bodies.base import DISTANCE_EPS
 from palpate.bodies.planar import PlanarBody
 
 HARMONICS = 4  # enough for a square
@@ -24,9 +24,6 @@ class Outline(PlanarBody):
 
     def support(self, direction: Tensor, pose: Tensor) -> Tensor:
         return self.radius * log_outline(direction, *self.waves).exp()
-
-    def shape_groups(self) -> list[dict[str, Any]]:
-        return [{"params": [self.waves], "lr_scale": LR_SCALE}]
 
 
 def log_outline(direction: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
