@@ -122,8 +122,11 @@ def clearance(body: Body, centre: Tensor, pose: Tensor, path: Segment) -> Tensor
     have it elsewhere, toward the flat of a side; it is compared in the body's facets.
     """
     offset = path.offset(centre)
-    distance = torch.sqrt(offset.square().sum(-1) + DISTANCE_EPS)
-    passing = distance - body.support((offset / distance[..., None])[..., None, :], pose).squeeze(-1)
+    length2 = offset.square().sum(-1, keepdim=True)
+    toward = torch.where(length2 > DISTANCE_EPS, offset, 1.0)  # next to the centre any direction will do
+    toward = toward / toward.norm(dim=-1, keepdim=True)
+    distance = torch.sqrt(length2 + DISTANCE_EPS).squeeze(-1)
+    passing = distance - body.support(toward[..., None, :], pose).squeeze(-1)
     facets = body.facets(centre)
     if facets is None:
         return passing
