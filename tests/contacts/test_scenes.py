@@ -82,8 +82,8 @@ def test_the_poorest_split_decides_whether_contacts_separate() -> None:
 def test_recall_takes_each_threshold_from_its_own_column() -> None:
     """Of triples that were not trained on the second object's rest differs more; the first one's is as it was."""
     scenes = learned()
-    rest = torch.tensor([1e-6, 0.05])
-    unseen = torch.where(CONTACT, 2.0, rest) * (1 + 0.1 * torch.rand(B, K, generator=torch.Generator().manual_seed(0)))
+    rest = torch.tensor([1e-6, 1.5])
+    unseen = torch.where(CONTACT, 3.5, rest) * (1 + 0.1 * torch.rand(B, K, generator=torch.Generator().manual_seed(0)))
     before = [scenes.split(i).threshold.clone() for i in range(K)]
     with scenes.recalling(unseen):
         assert scenes.split(1).threshold > rest[1].log()
