@@ -106,6 +106,7 @@ class Geometric(Located):
         own = {id(p) for group in apart for p in group["params"]} | {id(p) for p in self.head.parameters()}
         return [{"params": [p for p in self.parameters() if id(p) not in own]}, *apart]
 
+    @torch.no_grad()
     def vitals(self) -> dict[str, float]:
         return super().vitals() | {"softness": float(self.softness.max() * self.inputs.unit)}
 
