@@ -143,11 +143,14 @@ def test_killed_while_the_new_model_is_put_in_place(tmp_path: Path, monkeypatch:
         leave(out, "old")
         (out / "run.json").write_text(json.dumps({"model": {}, "training": {"seed": 0}, "data": {}}))
         described = {"model": {}, "training": {"seed": 1}, "data": {}}
-        with monkeypatch.context() as patch:
-            with suppress(ZeroDivisionError), run_folder(out, described, resume=False, overwrite=True) as folder:
-                killed = die_after(steps, patch)
-                assert folder == out / "overwriting"
-                leave(folder, "new")
+        with (
+            suppress(ZeroDivisionError),
+            monkeypatch.context() as patch,
+            run_folder(out, described, resume=False, overwrite=True) as folder,
+        ):
+            killed = die_after(steps, patch)
+            assert folder == out / "overwriting"
+            leave(folder, "new")
         if (out / "config.json").exists():
             assert (out / "config.json").read_text() == (out / "model.safetensors").read_text()
         with run_folder(out, described, resume=True, overwrite=False) as folder:

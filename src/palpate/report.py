@@ -9,6 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from palpate.disk import write_whole
 from palpate.metrics import Scores
 
 STYLE = """
@@ -69,13 +70,7 @@ def write_report(
 </body>
 </html>
 """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(Path(path), page.encode())
 
 
 def _scores(scores: Scores) -> str:

@@ -518,7 +518,7 @@ class TestResume:
     )
     def test_other_settings(self, change: dict[str, Any], says: str) -> None:
         self.stop()
-        with pytest.raises(ValueError, match=f"was begun with other settings: {says}; resume with the same"):
+        with pytest.raises(ValueError, match=f"was made with other settings: {says}; resume with the same"):
             self.collect(resume=True, **change)
         assert self.collect(resume=True) == self.straight()  # nothing was lost
 
@@ -602,5 +602,5 @@ class TestStopped:
         out = tmp_path / "log.h5"
         with pytest.raises(Stopped):
             collect(Walk(), 500, out=out, progress=interrupt_at(256))
-        with pytest.raises(ValueError, match="other settings: aggregate was None and is 2"):
+        with pytest.raises(ValueError, match="other settings: aggregate was unset and is 2"):
             collect(Walk(), 500, out=out, resume=True, aggregate=2)

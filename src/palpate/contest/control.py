@@ -12,13 +12,14 @@ import torch
 
 import palpate
 from palpate.contest.compare import grouped, write_contest
-from palpate.control.claims import demand_same, settings_of
+from palpate.control.claims import ADVICE, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
 from palpate.disk import Busy, alone, write_whole
 from palpate.progress import bar
 from palpate.representation import Representation, load
 from palpate.reproduce.results import FORMAT, read_results
 from palpate.reproduce.runs import commit, hardware
+from palpate.settings import demand_same
 
 # What a model must be to be called by these names: its method, and how it places the object.
 KINDS = {
@@ -95,7 +96,7 @@ def _demand_fit(
         if path.exists() and not force:
             if key not in there:
                 raise ValueError(f"{path} is not the JSON of a run; delete it, or choose another folder with --out")
-            demand_same(path, there[key]["settings"], settings)
+            demand_same(path, there[key]["settings"], settings, ADVICE)
         length = config.rollouts * config.rollout_steps
         there[key] = {"representation": representation, "seed": seed, "settings": settings, "curve": [[length]]}
     grouped(list(there.values()))

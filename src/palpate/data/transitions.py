@@ -27,7 +27,7 @@ from palpate.data.arrays import (
     is_channel_last,
 )
 from palpate.data.episodes import Shifted, last_rows, pair, split_episodes
-from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, take
+from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, read_from, take
 
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
 
@@ -92,19 +92,18 @@ class Transitions:
         path = Path(path)
         with ExitStack() as on_error:
             file = on_error.enter_context(open_hdf5(path))
-            try:
+            with read_from(path):
                 layout = check_header(file)
                 options: Any = {"layout": layout, "attributes": attributes_of(file)}
-                if "episode_end" in file and "next_observation" not in file:
+                held = set(file)  # `in file` takes what is damaged for missing
+                if "episode_end" in held and "next_observation" not in held:
                     ends = dataset(file, "episode_end")[...]
                     datasets = {name: dataset(file, name) for name in FIELDS[:2]}
                     transitions = cls.from_episodes(**datasets, episode_end=ends, **options)
                 else:
                     datasets = {name: dataset(file, name) for name in FIELDS}
-                    episode = dataset(file, "episode") if "episode" in file else None
+                    episode = dataset(file, "episode") if "episode" in held else None
                     transitions = cls(**datasets, episode=episode, **options)
-            except (ValueError, OSError) as error:  # OSError: a damaged chunk
-                raise ValueError(f"{path}: {error}") from error
             on_error.pop_all()
         transitions._file = file
         return transitions

@@ -3,25 +3,27 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from palpate.collecting.parts import Stopped
 from palpate.collecting.workers import available_cores
 from palpate.config import TrainingConfig
+from palpate.disk import write_whole
 from palpate.progress import Board, bar, board
 from palpate.reproduce.cluster import Slurm, on_cluster
 from palpate.reproduce.crew import Halted, Outcome, Outcomes, one_by_one, side_by_side
 from palpate.reproduce.plots import draw
-from palpate.reproduce.presets import EXPERIMENTS, ONCE, PRESETS, Case, Preset
+from palpate.reproduce.presets import EXPERIMENTS, PRESETS, Case, Preset
 from palpate.reproduce.results import frame_distance, read_results, write_tables
 from palpate.reproduce.runs import Place
 from palpate.reproduce.sets import gather, sets_on_disk
+from palpate.settings import demand_same
 from palpate.training.loop import training_device
 
 MOST_JOBS = 16  # unless the user says so: each holds its data in memory
@@ -105,7 +107,7 @@ def reproduce(
                     outcomes.append(outcome)
                     overall.ended(outcome.case)
                     if outcome.trace:
-                        place.trace(outcome.case).write_text(outcome.trace, encoding="utf-8")
+                        write_whole(place.trace(outcome.case), outcome.trace.encode())
     except (Halted, Stopped, KeyboardInterrupt) as error:
         finished = sum(not outcome.message for outcome in outcomes)
         what = str(error) or "stopped"
@@ -163,29 +165,8 @@ def _is_done(case: Case, path: Path) -> bool:
         raise ValueError(
             f"{path} is not the JSON of a run ({error}); delete it, or choose another folder with --out"
         ) from error
-    for name, wanted, found in _differences(case.settings(), settings):
-        raise ValueError(
-            f"{path} was made with {name} {found!r}, not {wanted!r}; choose another folder with --out, or begin anew "
-            "with --force"
-        )
+    demand_same(path, settings, case.settings(), "choose another folder with --out, or begin anew with --force")
     return True
-
-
-def _differences(
-    wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
-    """Names of settings that differ; one that did not exist then is what it was at that time."""
-    once = {name: ONCE.get(prefix + name, {}) for name in wanted if prefix + name in ONCE.keys() | {"objective"}}
-    found = once | dict(found)
-    for name in (name for name in wanted if name in found):  # in their order: of several, the same one is named
-        if isinstance(wanted[name], Mapping) and isinstance(found[name], Mapping):
-            if not wanted[name] or not found[name] or prefix + name in ("fit", "options"):
-                same = wanted[name] == found[name]
-                yield from () if same else ((prefix + name, wanted[name], found[name]),)
-            else:
-                yield from _differences(wanted[name], found[name], f"{prefix}{name} ")
-        elif wanted[name] != found[name]:
-            yield prefix + name, wanted[name], found[name]
 
 
 def _gather_sets(cases: Sequence[Case], place: Place, show: bool) -> None:

@@ -1,5 +1,6 @@
 """One run from beginning to end: its data, the training, the measurement, and the JSON that is left of it."""
 
+import io
 import json
 import os
 import platform
@@ -79,8 +80,9 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
             return
         row, arrays = _measured(case, place, folder, watch)
         if arrays:
-            with open(path.with_suffix(".npz"), "wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
+            content = io.BytesIO()
+            np.savez_compressed(content, allow_pickle=False, **arrays)
+            write_whole(path.with_suffix(".npz"), content.getvalue())
         shutil.rmtree(place.model(case), ignore_errors=True)  # of an earlier run
         if place.keeps(case) and row["scores"]:
             shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
