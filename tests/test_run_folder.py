@@ -103,7 +103,7 @@ def test_the_description_is_written_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_resuming_and_overwriting(run: Path) -> None:
-    with pytest.raises(ValueError, match=r"resume \(--resume\) goes on with a run and overwrite \(--force\) begins"):
+    with pytest.raises(ValueError, match=r"resume \(--resume\) goes on .* and overwrite \(--force\) begins anew"):
         palpate.fit(vectors(), out=run, resume=True, overwrite=True, **SHORT)
 
 

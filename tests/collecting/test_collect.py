@@ -529,6 +529,14 @@ class TestResume:
         assert self.collect(overwrite=True, seed=5) != self.straight()
         assert not self.folder.exists()
 
+    def test_resumed_and_forced(self) -> None:
+        self.stop()
+        with pytest.raises(
+            ValueError, match=r"resume \(--resume\) goes on .* overwrite \(--force\) begins anew; give one"
+        ):
+            self.collect(resume=True, overwrite=True)
+        assert self.collect(resume=True) == self.straight()
+
     def test_nothing_to_resume(self) -> None:
         with pytest.raises(FileNotFoundError, match=r"nothing to resume: no folder .*log\.h5\.parts"):
             self.collect(resume=True)

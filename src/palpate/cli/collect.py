@@ -71,8 +71,6 @@ class Collect:
         from palpate.collecting.workers import available_cores
         from palpate.progress import bar
 
-        if self.resume and self.force:
-            raise ValueError("--resume goes on with what is there and --force begins anew; give one of them")
         options = self._options()
         start, before = time.monotonic(), None
 

@@ -16,7 +16,7 @@ from palpate import __version__
 from palpate.collecting.blocks import BLOCK_ROWS, Packed, Span, counted, dropped, spans
 from palpate.data.files import Writer, attributes_of, open_hdf5, read_from
 from palpate.disk import as_json, write_whole
-from palpate.settings import demand_same
+from palpate.settings import demand_one, demand_same
 
 NOTE = "collection.json"
 LEFTOVER = ".*.tmp"
@@ -39,6 +39,7 @@ class Parts:
     def __init__(
         self, out: str | os.PathLike[str], attributes: Mapping[str, Any], *, resume: bool, overwrite: bool
     ) -> None:
+        demand_one(resume=resume, overwrite=overwrite)
         self.folder = parts_of(out)
         self._out = Path(out)
         self._attributes = dict(attributes)
@@ -48,7 +49,7 @@ class Parts:
         if resume and note is not None:
             advice = "resume with the same ones, or begin anew (overwrite=True, --force)"
             demand_same(self.folder, note["settings"], self._settings(), advice)
-            overwrite = overwrite or note["overwrite"]
+            overwrite = note["overwrite"]
             for leftover in self.folder.glob(LEFTOVER):  # of a process that was killed; it takes room
                 leftover.unlink(missing_ok=True)
         self._overwrite = overwrite

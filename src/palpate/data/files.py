@@ -223,6 +223,8 @@ def read_from(path: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
+        if str(path) in str(error):
+            raise
         raise ValueError(f"{path}: {error}") from error
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # the system's reason, not the content
