@@ -207,6 +207,26 @@ class TestMistakes:
         where = ["collect", "palpate/Sprites-v0"] if verb == "collect" else ["train", "--data", log, *TINY]
         refused(run(*where, "--out", tmp_path / "x", "--resume", "--force"), "give one of them")
 
+    @pytest.mark.filterwarnings("ignore:touched and untouched")
+    def test_a_full_disk_while_training(self, run: Run, log: Path, tmp_path: Path) -> None:
+        """Overwriting: the old model stays, and the new run goes on once there is room."""
+        out = tmp_path / "run"
+        arguments = ["train", "--data", log, "--out", out, "--steps", 3, "--checkpoint-every", 1, *TINY]
+        assert run(*arguments)[0] == 0
+        before = (out / "model.safetensors").read_bytes()
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+        command = [*COMMAND, *map(str, [*arguments, "--seed", 1])]
+        full = subprocess.run(
+            [*command, "--force"], capture_output=True, text=True, env=ENVIRONMENT, check=False, preexec_fn=limit
+        )
+        refused((full.returncode, full.stdout, full.stderr), "cannot write ", "state.safetensors: File too large")
+        assert (out / "model.safetensors").read_bytes() == before
+        assert run(*arguments, "--seed", 1, "--resume")[0] == 0
+        assert (out / "model.safetensors").read_bytes() != before
+
     def test_unknown_env(self, run: Run, tmp_path: Path) -> None:
         arguments = ["train", "--env", "palpate/SpriteBackground-v0", "--out", tmp_path / "x"]
         refused(run(*arguments), "did you mean 'palpate/SpritesBackground-v0'?")

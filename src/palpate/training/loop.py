@@ -284,7 +284,7 @@ class Run:
 
     def _take(self, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any], folder: Path) -> None:
         step, best = index(facts["step"]), facts["best_value"]
-        if not 0 <= step <= self.config.steps or not isinstance(best, float | None):
+        if not 0 <= step <= self.config.steps or isinstance(best, float) != bool(groups["best"]):
             raise TypeError(f"step is {step} of {self.config.steps} and best_value {best!r}")
         try:
             self.plain.load_state_dict(groups["model"])
