@@ -1,6 +1,5 @@
 """Figures and report of one run."""
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
-from palpate.disk import write_whole
+from palpate.disk import as_json, write_whole
 from palpate.envs.registration import SOCCER, SPRITES
 from palpate.envs.soccer import Scene, Soccer, SoccerConfig
 from palpate.envs.soccer.config import ABOVE_RANGE
@@ -42,7 +41,7 @@ def illustrate(
     if test is not None:
         scores = evaluate(model, test)
         folder.mkdir(parents=True, exist_ok=True)  # only now: triples that do not fit the model leave nothing behind
-        (folder / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n", encoding="utf-8")
+        write_whole(folder / "scores.json", as_json(scores.as_dict()))
         figures = _measured(model, test) | figures
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 from palpate.config import TrainingConfig
 from palpate.contest.compare import grouped
-from palpate.control.claims import demand_same, settings_of
+from palpate.control.claims import ADVICE, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
 from palpate.disk import alone
 from palpate.extras import demand
@@ -17,6 +17,7 @@ from palpate.progress import Rate, bar
 from palpate.representation import Representation, load
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, read_results, write_json
+from palpate.settings import demand_same
 from palpate.training.loop import training_device
 
 # The method of a model and how it places the object, by the name of the representation.
@@ -105,7 +106,7 @@ def _demand_fit(entries: Sequence[Entry], force: bool) -> None:
                 raise ValueError(
                     f"{entry.path} is not the JSON of a run; delete it, or choose another folder with --out"
                 )
-            demand_same(entry.path, there[entry.name]["settings"], settings)
+            demand_same(entry.path, there[entry.name]["settings"], settings, ADVICE)
         length = entry.config.rollouts * entry.config.rollout_steps
         planned = {"representation": entry.representation, "seed": entry.seed, "settings": settings}
         there[entry.name] = planned | {"curve": [[length]]}

@@ -1,5 +1,6 @@
 """One run: its data, training, measurement, and the JSON it leaves."""
 
+import io
 import shutil
 import statistics
 import time
@@ -14,7 +15,7 @@ import torch
 
 from palpate.api import evaluate, fit
 from palpate.config import TrainingConfig
-from palpate.disk import alone
+from palpate.disk import alone, write_whole
 from palpate.reproduce.presets import Case
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, write_json
@@ -76,8 +77,9 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
             return
         row, arrays = _measured(case, place, folder, watch)
         if arrays:
-            with open(path.with_suffix(".npz"), "wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
+            content = io.BytesIO()
+            np.savez_compressed(content, allow_pickle=False, **arrays)
+            write_whole(path.with_suffix(".npz"), content.getvalue())
         shutil.rmtree(place.model(case), ignore_errors=True)  # of an earlier run
         if place.keeps(case) and row["scores"]:
             shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
