@@ -22,7 +22,8 @@ from palpate import __version__, bench, cli
 from palpate.cli.pairs import literal, switches
 from palpate.collecting.parts import Stopped
 from palpate.runlog import read_log
-from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted
+from palpate.training.notes import NonFiniteLoss
 from palpate.workers import WorkerError
 
 VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "control", "bench")

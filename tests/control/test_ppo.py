@@ -26,7 +26,8 @@ from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.methods.store import build
 from palpate.representation import Representation
 from palpate.runlog import read_log
-from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted
+from palpate.training.notes import NonFiniteLoss
 
 TINY = ControlConfig(
     steps=240,
