@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from palpate.methods.interaction import Interaction
 
 import palpate
 from palpate.collecting.collect import collect
@@ -18,7 +19,6 @@ from palpate.contacts.split import Split
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.envs.registration import world
-from palpate.methods.interaction import Interaction
 from palpate.representation import Representation
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted

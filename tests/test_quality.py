@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from balls import balls
+from palpate.methods.interaction import Interaction
 
 import palpate
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
-from palpate.methods.interaction import Interaction
 from palpate.quality import Quality, _along_axes, _closure, _rms, assess, border, judge, read
 from palpate.quality import Reading as Read
 

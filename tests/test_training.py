@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import palpate.methods.interaction
 import pytest
 import torch
+from palpate.methods.interaction import Interaction
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import palpate.data.stream
-import palpate.methods.interaction
 import palpate.training.loop
 from palpate.checkpoint import read_state, write_state
 from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
@@ -28,7 +29,6 @@ from palpate.data.transitions import Batch, Transitions
 from palpate.envs.sprites import Sprites, SpritesConfig
 from palpate.interrupts import interrupt_between_steps
 from palpate.methods.base import Loss
-from palpate.methods.interaction import Interaction
 from palpate.methods.store import build
 from palpate.runlog import RunLog, read_log
 from palpate.training.loop import (
