@@ -78,12 +78,11 @@ class Representation:
         return self._contacts(observation, [self.model.would_touch(o, a) for o, a in pairs])
 
     @torch.no_grad()
-    def distances(self, observation: Any, next_observation: Any) -> Tensor | None:
+    def distances(self, observation: Any, next_observation: Any) -> Any:
         """d_W [b] between observations; None for a model without W."""
         _demand_equal_lengths(observation=observation, next_observation=next_observation)
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
-        distances = _joined([self.model.scene_distance(o, o_next) for o, o_next in pairs])
-        return None if distances is None else distances[:, 0]
+        return self._answer(observation, [self.model.scene_distance(o, o_next) for o, o_next in pairs])
 
     def align(self, known_positions: Mapping[str, Any]) -> "Representation":
         """This representation with its frame moved onto yours by one translation.
@@ -103,15 +102,10 @@ class Representation:
             raise ValueError(f"this model is {self.config.method!r}, which does not say which of its points is which")
         known = {name: known_positions[name] for name in ("observation", "agent", "object") if name in known_positions}
         _demand_equal_lengths(**known)
-        encoding = self.encode(known_positions["observation"])
-        gaps = [
-            _floats(known_positions[name]) - _floats(estimate)
-            for name, estimate in (("agent", encoding.agent), ("object", encoding.object))
-            if name in known_positions
-        ]
-        gap = torch.cat(gaps)
+        encoding = self.encode(known.pop("observation"))
+        places = torch.cat([_floats(positions) for positions in known.values()])
+        gap = places - torch.cat([_floats(getattr(encoding, name)) for name in known])
         origin = self._origin + gap.mean(0)
-        places = torch.cat([_floats(known[name]) for name in ("agent", "object") if name in known])
         off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, places))
         if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
