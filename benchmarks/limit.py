@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from palpate.collecting.workers import available_cores
 from palpate.envs.soccer import Soccer
 from palpate.geometry import Segment, segment_offset
 from palpate.objectives.contact import contact_logit, contact_nll, outline
 from palpate.reproduce.presets import TEST_SEED
-from palpate.reproduce.runs import commit, hardware
+from palpate.reproduce.provenance import commit, hardware
+from palpate.workers import available_cores
 
 TRAINING_SEED, OTHER_SEEDS = 0, range(3, 8)  # of the set that `palpate reproduce soccer` learns from, and of others
 STEPS, BATCH, RATE, WIDTH, WAVES = 3000, 256, 2e-3, 256, 64

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from balls import balls
 
 import palpate
-from palpate.reproduce.balls import balls
 from palpate.reproduce.sets import mixtures
 
 BARS = {"vectors": (0.003, 180), "pictures": (0.01, 480), "space": (0.005, None)}

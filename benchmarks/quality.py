@@ -20,11 +20,11 @@ matplotlib.use("agg")
 
 import numpy as np
 import torch
+from balls import balls
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FixedLocator, NullFormatter
 
 import palpate
-from palpate.reproduce.balls import balls
 
 VECTOR_RUNS, PICTURE_RUNS = 36, 6
 FAILED = 0.5  # of the constant answer's error: what is worse has found nothing

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from balls import States, picture, sample
 from torch import Tensor
 
 from palpate.data.transitions import Transitions
-from palpate.reproduce.balls import States, mixture, picture, sample
+from palpate.reproduce.sets import mixture
 
 SIDES = (1.0, 1.0)
 
@@ -18,7 +19,7 @@ def states(num: int = 3000, share: float = 0.3, sides: tuple[float, ...] = SIDES
 
 def log(s: States, action: Tensor | None = None, see: Callable[[Tensor, Tensor], Tensor] | None = None) -> Transitions:
     """These states as 64 numbers or as `see` shows them; the action is the displacement unless given."""
-    see = see or (lambda agent, thing: mixture(agent, thing, (1.0,) * agent.shape[1]))
+    see = see or mixture
     return Transitions(
         observation=see(s.agent, s.object),
         action=s.agent_next - s.agent if action is None else action,

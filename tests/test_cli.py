@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from balls import balls
 
 from palpate import __version__, bench, cli
 from palpate.cli.pairs import literal, switches
 from palpate.collecting.parts import Stopped
-from palpate.collecting.workers import WorkerError
-from palpate.reproduce.balls import balls
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.workers import WorkerError
 
 VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "control", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]
@@ -368,7 +368,7 @@ class TestInterrupt:
 
 
 # A world of rows in place of Soccer, which needs a renderer; workers find it by its name.
-BALLS = Path(__file__).parent / "data"
+BALLS = Path(__file__).parent / "collecting"
 BALL_COMMAND = [sys.executable, "-c", "import ball_world; ball_world.install(); from palpate.cli import main; main()"]
 BALL_ENVIRONMENT = ENVIRONMENT | {"PYTHONPATH": str(BALLS)}
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from palpate.data.labelled import Truth
 from palpate.envs.sprites import Scene, Sprites, SpritesConfig
 from palpate.figures import BLUE, ORANGE, curves, distance_histogram, error_map, overlay
-from palpate.geometry import double_angle, ellipse
 from palpate.methods.base import Encoding
 
 ROWS = [
@@ -36,8 +35,7 @@ def scenes(count: int) -> tuple[Tensor, Encoding, Truth]:
     generator = torch.Generator().manual_seed(0)
     states = world.sample(count, generator)
     scene = Scene(states.agent, states.object, states.angle)
-    covariance = ellipse(double_angle(torch.full((count,), 0.5)), math.sqrt(0.2 * 0.1), math.log(2.0))
-    learned = Encoding(states.agent + 0.01, states.object - 0.02, covariance, None)
+    learned = Encoding(states.agent + 0.01, states.object - 0.02, None, None)
     return world.render(scene), learned, Truth(states.agent, states.object, states.angle, states.contact)
 
 
@@ -48,7 +46,7 @@ def line(axes: Axes, label: str) -> Line2D:
 
 def test_overlay_marks_the_right_places() -> None:
     o, learned, truth = scenes(8)
-    figure = overlay(o, learned, truth)
+    figure = overlay(o, learned, truth, border=torch.full((8, 3, 2), 0.1))
     assert len(figure.axes) == 8
     for i, axes in enumerate(figure.axes):
         true = np.stack((truth.agent[i], truth.object[i]), 1)
@@ -62,18 +60,7 @@ def test_overlay_marks_the_right_places() -> None:
     save(figure)
 
 
-def test_overlay_draws_the_ellipse_with_its_semi_axes_and_angle() -> None:
-    o, learned, _ = scenes(1)
-    (axes,) = overlay(o, learned).axes
-    offset = line(axes, "learned body").get_xydata() - learned.object[0].numpy()
-    length = np.linalg.norm(offset, axis=1)
-    assert (length.min(), length.max()) == pytest.approx((0.1, 0.2), rel=1e-3)
-    x, y = offset[length.argmax()]
-    assert math.atan2(y, x) % math.pi == pytest.approx(0.5, abs=1e-3)
-    assert "true" not in [line.get_label() for line in axes.lines]
-
-
-def test_overlay_draws_a_border_in_place_of_the_ellipse() -> None:
+def test_overlay_draws_the_border() -> None:
     o, learned, _ = scenes(2)
     corners = torch.tensor([[[0.1, 0.0], [0.0, 0.1], [-0.1, 0.0], [0.0, -0.1]]]).expand(2, -1, -1)
     for i, axes in enumerate(overlay(o, learned, border=corners).axes):

@@ -1,6 +1,7 @@
-"""The rooms of DESIGN.md: imports go downward only, supervision has few doors, and torch stays out of `--help`."""
+"""The rooms of docs/architecture.md: imports go downward only, supervision has few doors, and torch stays out of `--help`."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,27 +14,20 @@ import palpate
 
 ROOT = Path(palpate.__file__).parent
 
-# Rooms by floor. A folder is one room: its modules may know each other. Two rooms on one floor may not.
-FLOORS: list[set[str]] = [
-    {"", "config"},
-    {"choices", "geometry", "encoders", "envs", "disk", "settings", "interrupts", "progress", "optimizers"},
-    {"plan", "objectives", "data", "networks", "checkpoint", "runlog"},
-    {"inputs", "bodies", "collecting"},
-    {"contacts", "refine"},
-    {"methods"},
-    {"metrics", "training", "representation"},
-    {"figures", "quality", "control"},
-    {"api", "doctor", "report", "deploy"},
-    {"pictures"},
-    {"demo", "bench", "reproduce"},
-    {"contest"},
-    {"cli"},
-]
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-FOLDERS = {
-    "envs", "objectives", "data", "bodies", "contacts", "methods", "training", "collecting", "control", "doctor",
-    "reproduce", "contest", "cli",
-}  # fmt: skip
+PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
+
+
+def floors(page: str) -> dict[str, int]:
+    """Rooms and their floors, from the page's table: a row is | floor | `room/` or `room.py` | what lives there |."""
+    rows = re.findall(r"^\| (\d+) \| (`[^|]*) \|", page, re.MULTILINE)
+    return {
+        name.removesuffix(".py").rstrip("/"): int(floor) for floor, names in rows for name in names[1:-1].split("`, `")
+    }
+
+
+# A folder is one room: its modules may know each other. Two rooms on one floor may not.
+FLOOR = floors(PAGE.read_text(encoding="utf-8")) | {"": 0}
+FOLDERS = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.glob("*/*.py")}
 LAZY_ONLY = {("collecting.collect", "envs")}  # importers that may enter a room from inside a function alone
 
 MAY_IMPORT_LABELLED = {"metrics", "figures", "methods.supervised", "api", "collecting.collect", "pictures"}
@@ -131,7 +125,7 @@ def test_truth_enters_by_few_doors() -> None:
         ("training", "from palpate.metrics import Scores", True, False),
         ("training", "def f():\n    from palpate.api import fit", True, False),  # upward stays upward inside a function
         ("training", "from palpate.data import labelled", False, True),
-        ("methods.interaction", "from palpate.data.labelled import Truth", False, True),
+        ("methods.contact", "from palpate.data.labelled import Truth", False, True),
         ("cli", "from palpate.data.labelled import Labelled", False, True),
         ("cli", "def f():\n    from palpate.data.labelled import Labelled", False, False),
         ("cli", "if TYPE_CHECKING:\n    from palpate.data.labelled import Labelled", False, False),

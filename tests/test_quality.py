@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from balls import balls
 
 import palpate
 from palpate.config import ModelConfig, ObjectiveConfig
@@ -13,7 +14,6 @@ from palpate.geometry import Segment
 from palpate.methods.interaction import Interaction
 from palpate.quality import Quality, _along_axes, _closure, _rms, assess, border, judge, read
 from palpate.quality import Reading as Read
-from palpate.reproduce.balls import balls
 
 GOOD: dict[str, Any] = {
     "triples": 100,

@@ -43,7 +43,7 @@ Answers = dict[str, Tensor]
 
 
 class Exported(NamedTuple):
-    """What was written, and how well it agrees with the model."""
+    """The written file, and its difference from the model."""
 
     path: Path
     bytes: int
@@ -84,12 +84,12 @@ def export(
             metadata = _describe(source, program)
             content = (_onnx if format == "onnx" else _torch)(program, metadata)
             answer = (_run_onnx if format == "onnx" else _run_torch)(content)
-        except Exception as error:  # whatever the exporters raise, it is this model that they do not take
+        except Exception as error:  # the exporters raise errors of many kinds
             raise ValueError(
                 f"a model of method {source.config.method!r} cannot be exported to {format}: {_reason(error)}"
             ) from error
         difference = float(_largest([_difference(source, answer, o) for o in batches]))
-    if not difference <= TOLERANCE:  # also when it is no number
+    if not difference <= TOLERANCE:  # also for nan
         raise ValueError(
             f"the {format} file would differ from the model by {difference:.2g} of the actions' root mean square, "
             f"allowed is {TOLERANCE:g}; nothing was written. Are the weights finite? Otherwise try the other format"
@@ -99,7 +99,7 @@ def export(
 
 
 class _Deployed(nn.Module):
-    """What the file computes."""
+    """The computation of the file."""
 
     origin: Tensor
 
@@ -124,7 +124,7 @@ def _trace(source: Representation) -> torch.export.ExportedProgram:
 
 
 def _leave_out_what_is_not_used(program: torch.export.ExportedProgram) -> None:
-    """Weights that positions do not depend on, such as phi_cont's, and where on this machine the code lay."""
+    """Remove weights that positions do not depend on, such as phi_cont's, and the paths of this machine."""
     graph, signature = program.graph, program.graph_signature
     used = []
     for node, spec in zip(graph.find_nodes(op="placeholder"), signature.input_specs, strict=True):
@@ -184,7 +184,7 @@ def _run_onnx(content: bytes) -> Callable[[Tensor], Answers]:
 
 
 def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: Tensor) -> Tensor:
-    """The largest difference over a batch, as a length in units; of angles in radians, less for bodies nearly round."""
+    """The largest difference over a batch: lengths in units, angles in radians and weighted by the elongation."""
     encoding, said, unit = source.encode(o), answer(o), source.model.inputs.unit
     wanted = {name: value for name, value in encoding._asdict().items() if value is not None}
     if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in said.items()}:
@@ -203,7 +203,7 @@ def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: 
 
 
 def _elongation(covariance: Tensor | None) -> Tensor:
-    """0 for a disc, whose angle means nothing and is decided by rounding, up to 1 for a needle: `[b]`."""
+    """0 for a disc, whose angle is decided by rounding, up to 1 for a needle: `[b]`."""
     if covariance is None:
         return torch.ones(())
     short, long = torch.linalg.eigvalsh(covariance).clamp(min=0).sqrt().unbind(-1)
@@ -211,7 +211,7 @@ def _elongation(covariance: Tensor | None) -> Tensor:
 
 
 def _largest(values: list[Tensor]) -> Tensor:
-    return torch.stack(values).max()  # unlike Python's, it does not lose what is no number
+    return torch.stack(values).max()  # unlike Python's max, it propagates nan
 
 
 def _random(model: Model, sizes: tuple[int, ...] = CHECKED_BATCHES) -> Iterator[Tensor]:
@@ -225,7 +225,7 @@ def _random(model: Model, sizes: tuple[int, ...] = CHECKED_BATCHES) -> Iterator[
 
 
 def _describe(source: Representation, program: torch.export.ExportedProgram) -> dict[str, Any]:
-    """What whoever has nothing but the file needs to know."""
+    """The file's description of itself."""
     config, outputs = source.config, program.module()(next(_random(source.model, (1,))))
     picture = len(config.observation_shape) == 3
     return {
@@ -250,7 +250,7 @@ def _describe(source: Representation, program: torch.export.ExportedProgram) -> 
 
 
 def _plain_copy(model: Model) -> Model:
-    """On the CPU, its weights in the order of their indices, which is how files hold them."""
+    """A copy on the CPU with contiguous weights, as files hold them."""
     plain = copy.deepcopy(model).cpu().eval()
     for weight in (*plain.parameters(), *plain.buffers()):
         weight.data = weight.data.contiguous()
@@ -281,22 +281,18 @@ def _demand_extra() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters warn of their own future, and of libraries that we do without."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
+    """Silence the exporters' warnings about deprecations and optional libraries."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(action="ignore"):
             yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+    finally:
+        logging.disable(before)
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what came first."""
+    """The first line of the original error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,9 +1,10 @@
-"""Every picture, each a matplotlib Figure of its own: pyplot's global state is never touched.
+"""Figures of a run. Each is a matplotlib Figure of its own; pyplot's global state is not used.
 
-Estimates come aligned to the true frame, x to the right and y up (`metrics.common_translation` says by how much).
+Estimates are aligned to the true frame, x to the right and y up.
 Legend: b observations, c channels, h and w picture height and width, N rows of data.
 """
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ Array = NDArray[Any]
 # From Okabe and Ito's palette: distinct for all common kinds of colour vision.
 ORANGE, GREEN, YELLOW, BLUE, VERMILION, PURPLE = "#E69F00", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#666666"
+DPI = 110
 # The losses of all models; colours differ among those that one model has.
 TERMS = {
     "agent": BLUE,
@@ -50,11 +52,11 @@ def overlay(
     extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0),
     border: Tensor | None = None,
 ) -> Figure:
-    """Estimates on the first pictures of [b, c, h, w] uint8: agent, object, and the learned body around it.
+    """Estimates on the first pictures of [b, c, h, w]: agent, object, and the learned body around it.
 
-    `extent` is the rectangle (left, right, bottom, top) of the plane that a picture shows; where y points down, bottom
-    is more than top. With a truth, rings mark where things really are. The body is drawn by its `border`, as
-    `Representation.border` gives it, or where that is left out by the ellipse of the covariance.
+    `extent` is the rectangle (left, right, bottom, top) of the plane that a picture shows; bottom is larger than top if
+    y points down. `border` [b, k, 2] is the body's, from `Representation.border`. With a truth, rings mark the true
+    positions.
     """
     count = min(len(observations), rows * columns)
     if not count:
@@ -65,30 +67,41 @@ def overlay(
     rows = -(-count // columns)
     side = 2.4  # inches
     figure = blank(side * columns, side * rows * abs((top - bottom) / (right - left)) + 0.4)
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
-    ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
     for i in range(count):
         axes = figure.add_subplot(rows, columns, i + 1)
-        brightest = 255 if observations.dtype == torch.uint8 else 1
-        picture = _picture(observations[i])
-        axes.imshow(picture, extent=extent, interpolation="nearest", cmap="gray", vmin=0, vmax=brightest)
-        axes.set(xlim=(left, right), ylim=(bottom, top))
-        axes.set_axis_off()
-        mark(axes, agent[i], "agent, estimated", color=YELLOW, **dot)
-        mark(axes, body[i], "object, estimated", color=PURPLE, **dot)
-        line = body_line(
-            None if border is None else _array(border[i]),
-            None if encoding.covariance is None else _array(encoding.covariance[i]),
-        )
-        if line is not None:
-            outline = body[i][:, None] + line
-            mark(axes, outline, "learned body", color=PURPLE, linewidth=1.2, solid_capstyle="round")
-        if truth is not None:
-            true = np.stack((_array(truth.agent[i]), _array(truth.object[i])), -1)
-            mark(axes, true, "true", color="white", **ring)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+        true = None if truth is None else (_array(truth.agent[i]), _array(truth.object[i]))
+        line = None if border is None else _array(border[i])
+        draw_scene(axes, _picture(observations[i]), extent, agent[i], body[i], line, true)
+    shared_legend(figure, 4)
     return figure
+
+
+def draw_scene(
+    axes: Axes,
+    picture: Array,
+    extent: tuple[float, float, float, float],
+    agent: Array,
+    body: Array,
+    border: Array | None = None,
+    true: tuple[Array, Array] | None = None,
+) -> None:
+    """A picture [h, w, 3] or [h, w] with estimates [2] of agent and object, and the object's border [k, 2] around it.
+
+    Rings mark the true positions of both.
+    """
+    brightest = 255 if picture.dtype == np.uint8 else 1
+    axes.imshow(picture, extent=extent, interpolation="nearest", cmap="gray", vmin=0, vmax=brightest)
+    axes.set(xlim=extent[:2], ylim=extent[2:])
+    axes.set_axis_off()
+    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
+    _mark(axes, agent, "agent, estimated", color=YELLOW, **dot)
+    _mark(axes, body, "object, estimated", color=PURPLE, **dot)
+    if border is not None:
+        closed = (body + np.concatenate((border, border[:1]))).T
+        _mark(axes, closed, "learned body", color=PURPLE, linewidth=1.2, solid_capstyle="round")
+    if true is not None:
+        ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
+        _mark(axes, np.stack(true, -1), "true", color="white", **ring)
 
 
 def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
@@ -135,21 +148,26 @@ def distance_histogram(
     `threshold` is on the scale that the split was made `on`, as `Split.threshold` is. With the true `contact` [N] each
     class has its colour.
     """
-    d = np.maximum(_array(distances), SMALLEST)
-    cut = float(np.exp(float(threshold))) if on == "log" else float(threshold)
-    bins = np.geomspace(d.min() / 1.1, d.max() * 1.1, 61).tolist()
     figure = blank(5.2, 3.2)
     axes = panel(figure, 1, 1, xlabel="$d_W(w, w')$", ylabel="triples")
+    draw_distances(axes, _array(distances), float(threshold), None if contact is None else _array(contact), on)
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def draw_distances(axes: Axes, distances: Array, threshold: float, contact: Array | None, on: str) -> None:
+    """The histogram of distances [N], by the true contacts [N] where they are known, and the threshold."""
+    d = np.maximum(distances, SMALLEST)
+    bins = np.geomspace(d.min() / 1.1, d.max() * 1.1, 61).tolist()
     if contact is None:
         axes.hist(d, bins=bins, color=GREY)
     else:
-        touched = _array(contact).astype(bool)
-        axes.hist(d[~touched], bins=bins, color=BLUE, alpha=0.75, label="not touched")
-        axes.hist(d[touched], bins=bins, color=ORANGE, alpha=0.75, label="touched")
+        touched = contact.astype(bool)
+        axes.hist(d[~touched], bins=bins, color=BLUE, alpha=0.75, label="no contact")
+        axes.hist(d[touched], bins=bins, color=ORANGE, alpha=0.75, label="contact")
+    cut = float(np.exp(threshold)) if on == "log" else threshold
     axes.axvline(cut, color="black", linestyle=":", linewidth=1.4, label="threshold")
     axes.set_xscale("log")
-    axes.legend(frameon=False, fontsize=9)
-    return figure
 
 
 def error_map(encoding: Encoding, truth: Truth, bins: int = 12) -> Figure:
@@ -203,21 +221,24 @@ def panel(figure: Figure, place: int, places: int, **texts: str) -> Axes:
     return axes
 
 
-def mark(axes: Axes, points: Array, label: str, **style: Any) -> None:
-    """Points [2] or [2, k] with a dark rim, to be seen on any picture."""
+def shared_legend(figure: Figure, columns: int) -> None:
+    """One legend below the figure for all its axes."""
+    handles = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
+    figure.legend(handles.values(), handles.keys(), **place)
+
+
+def png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=DPI)
+    return content.getvalue()
+
+
+def _mark(axes: Axes, points: Array, label: str, **style: Any) -> None:
+    """Points [2] or [2, k] with a dark rim, visible on any picture."""
     axes.plot(*points, label=label, path_effects=[withStroke(linewidth=2.4, foreground="black")], **style)
-
-
-def body_line(border: Array | None, covariance: Array | None) -> Array | None:
-    """A body around 0 as a closed line `[2, k]`: its border [k, 2], else the ellipse whose semi-axes are the roots of
-    the covariance's eigenvalues."""
-    if border is not None:
-        return np.concatenate((border, border[:1])).T
-    if covariance is None:
-        return None
-    turn = np.linspace(0, 2 * np.pi, 73)
-    eigenvalues, axes = np.linalg.eigh(covariance)
-    return axes * np.sqrt(eigenvalues) @ np.stack((np.cos(turn), np.sin(turn)))
 
 
 def _picture(observation: Tensor) -> Array:

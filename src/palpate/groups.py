@@ -32,8 +32,8 @@ class Group(ABC):
         """The pose after the action a at z."""
 
     @abstractmethod
-    def undo(self, z: Tensor, a: Tensor) -> Tensor:
-        """The pose from which the action a leads to z."""
+    def start(self, z: Tensor, a: Tensor, z_next: Tensor) -> Tensor:
+        """The pose before the action a, from estimates of the poses before and after it."""
 
     @abstractmethod
     def between(self, z: Tensor, z_next: Tensor) -> Tensor:
@@ -42,10 +42,6 @@ class Group(ABC):
     @abstractmethod
     def compose(self, actions: Tensor) -> Tensor:
         """One action for a sequence [..., t, n] of them."""
-
-    @abstractmethod
-    def mean(self, z: Tensor, z_other: Tensor) -> Tensor:
-        """The pose midway between two close ones."""
 
     @abstractmethod
     def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
@@ -100,17 +96,14 @@ class Translations(Group):
     def act(self, z: Tensor, a: Tensor) -> Tensor:
         return z + a
 
-    def undo(self, z: Tensor, a: Tensor) -> Tensor:
-        return z - a
+    def start(self, z: Tensor, a: Tensor, z_next: Tensor) -> Tensor:
+        return (z + z_next - a) / 2
 
     def between(self, z: Tensor, z_next: Tensor) -> Tensor:
         return z_next - z
 
     def compose(self, actions: Tensor) -> Tensor:
         return actions.sum(-2)
-
-    def mean(self, z: Tensor, z_other: Tensor) -> Tensor:
-        return (z + z_other) / 2
 
     def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
         return (z - z_other).square().sum(-1)

@@ -68,9 +68,9 @@ class ObjectHead(nn.Module):
         """How far each path passes from each object, `[b, k]`."""
         return self._each_body(lambda body, z, pose: clearance(body, z, pose, path), objects)
 
-    def covariances(self, objects: Objects) -> Tensor:
-        """Ellipsoids `[b, k, n, n]`."""
-        return self._each_body(lambda body, z, pose: body.covariance(pose), objects)
+    def covariances(self, objects: Objects) -> Tensor | None:
+        """Ellipsoids `[b, k, n, n]`, or None for points."""
+        return _stacked([self[i].covariance(objects.pose[:, i]) for i in range(len(self))])
 
     def sizes(self, objects: Objects) -> Tensor:
         """Mean radii `[b, k]`."""
@@ -82,13 +82,12 @@ class ObjectHead(nn.Module):
 
     def orientations(self, objects: Objects) -> Tensor | None:
         """Angles `[b, k]` modulo pi, or None for bodies that do not turn."""
-        found = [self[i].orientation(objects.pose[:, i]) for i in range(len(self))]
-        angles = [angle for angle in found if angle is not None]
-        return torch.stack(angles, 1) if len(angles) == len(found) else None
+        return _stacked([self[i].orientation(objects.pose[:, i]) for i in range(len(self))])
 
     def borders(self, objects: Objects) -> Tensor | None:
-        """Points `[b, k, points, 2]` of closed lines around the objects' positions; None outside the plane."""
-        if self.group.n != 2:
+        """Points `[b, k, points, 2]` of closed lines around the objects' positions; None for points, and outside the
+        plane."""
+        if self.group.n != 2 or self.covariances(objects) is None:
             return None
         u = around(BORDER_DIRECTIONS, objects.position)
 
@@ -117,3 +116,8 @@ class ObjectHead(nn.Module):
         if len(self) == 1:
             return self[0].vitals(unit)
         return {f"{name}_{i}": x for i in range(len(self)) for name, x in self[i].vitals(unit).items()}
+
+
+def _stacked(parts: Sequence[Tensor | None]) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return torch.stack(known, 1) if len(known) == len(parts) else None

@@ -1,11 +1,11 @@
-"""The pictures of a run and its report."""
+"""Figures and report of one run."""
 
 import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,58 +14,58 @@ from torch import Tensor
 
 from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
+from palpate.disk import write_whole
 from palpate.envs.registration import SOCCER, SPRITES
 from palpate.envs.soccer import Scene, Soccer, SoccerConfig
 from palpate.envs.soccer.config import ABOVE_RANGE
-from palpate.figures import curves, distance_histogram, error_map, overlay
+from palpate.figures import curves, distance_histogram, error_map, overlay, png
 from palpate.methods.base import Encoding
 from palpate.metrics import Scores, aligned
 from palpate.report import write_report
 from palpate.representation import Representation
 from palpate.runlog import read_log
 
-DRAWN_ROWS = 2000
+DRAWN_ROWS, OVERLAID_ROWS = 2000, 8
 ABOVE_PIXELS = 240
 
 
 def illustrate(
     folder: Path, model: Representation, test: Labelled | None, title: str, run: Path | None = None
 ) -> Scores | None:
-    """Leave `report.html` and `figures/` in `folder`; with labelled triples also measure, and write `scores.json`.
+    """Write `report.html` and `figures/` to `folder`; with labelled triples also measure and write `scores.json`.
 
-    `run` is the folder of the run the model is from, where it is not `folder`.
+    `run` is the folder of the model's run if that is not `folder`.
     """
     log = (run or folder) / "metrics.jsonl"
     figures = {"curves": curves(read_log(log))} if log.exists() else {}
     scores = None
     if test is not None:
         scores = evaluate(model, test)
-        folder.mkdir(parents=True, exist_ok=True)  # not before: triples that do not fit the model leave nothing behind
+        folder.mkdir(parents=True, exist_ok=True)  # only now: triples that do not fit the model leave nothing behind
         (folder / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n", encoding="utf-8")
         figures = _measured(model, test) | figures
-    pictures = folder / "figures"
-    pictures.mkdir(parents=True, exist_ok=True)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
-        figure.savefig(pictures / f"{name}.png", dpi=110)
+        write_whole(folder / "figures" / f"{name}.png", png(figure))
     notes = list(model.facts.get("findings", []))
     write_report(folder / "report.html", title=title, facts=_facts(model), scores=scores, figures=figures, notes=notes)
     return scores
 
 
 def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
-    """The pictures that need the truth."""
+    """The figures that need the truth."""
     some = test.subset(slice(0, min(DRAWN_ROWS, len(test))))
     rows, truth = some.transitions.rows(slice(None)), some.truth
-    encoding = aligned(
-        model.encode(rows.o), truth, places_object=model.model.places_object, tells_apart=model.model.tells_apart
-    )
+    encoding = aligned_positions(model, some)
     figures = {}
-    backdrop = _backdrop(test.transitions.attributes, rows.o[:8], _head_truth(truth, 8))
-    if backdrop is not None:
-        pictures, extent = backdrop
-        figures["overlay"] = overlay(
-            pictures, _head(encoding, 8), _head_truth(truth, 8), extent=extent, border=model.border(rows.o[:8])
-        )
+    try:
+        shown = backdrop(test.transitions.attributes, rows.o[:OVERLAID_ROWS], truth)
+    except (ModuleNotFoundError, OSError) as error:  # no renderer on this machine; the scores are still written
+        warnings.warn(f"the positions are not drawn: {error}", stacklevel=2)
+        shown = None
+    if shown is not None:
+        border = model.border(rows.o[:OVERLAID_ROWS])
+        figures["overlay"] = overlay(shown.pictures, encoding, truth, extent=shown.extent, border=border)
     if model.config.method == "interaction":
         distances, threshold = model.distances(rows.o, rows.o_next)
         on = model.config.objective.split_on
@@ -75,30 +75,35 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
     return figures
 
 
-def _backdrop(
-    attributes: Mapping[str, Any], o: Tensor, truth: Truth
-) -> tuple[Tensor, tuple[float, float, float, float]] | None:
-    """Pictures [b, c, h, w] on which positions can be drawn, and the rectangle of the plane that they show.
+def aligned_positions(model: Representation, labelled: Labelled) -> Encoding:
+    """The estimates for all rows, moved onto the truth by one translation."""
+    encoding, kind = model.encode(labelled.transitions.rows(slice(None)).o), model.model
+    return aligned(encoding, labelled.truth, places_object=kind.places_object, tells_apart=kind.tells_apart)
 
-    Sprites' own pictures show the unit square; Soccer is drawn from above, whatever its cameras saw. Of other worlds
-    it is not known where in a picture a position is.
+
+class Backdrop(NamedTuple):
+    """Pictures on which positions can be drawn."""
+
+    pictures: Tensor  # [b, c, h, w]
+    extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)  # left, right, bottom, top of the plane shown
+
+
+def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop | None:
+    """The pictures of Sprites, which show the unit square; Soccer drawn from above, for any camera.
+
+    None for other worlds: the positions shown by their pixels are unknown. `truth` holds at least the rows of `o`.
     """
     environment = attributes.get("environment")
     if environment in SPRITES:
-        return o, (0.0, 1.0, 0.0, 1.0)
+        return Backdrop(o)
     if environment not in SOCCER:
         return None
-    # The bodies as large as they were, should that have been set.
     sizes = {name: attributes[name] for name in ("agent_radius", "ball_radius") if name in attributes}
     upright = np.tile(np.array([1, 0, 0, 0], np.float32), (len(o), 1))
-    try:
-        with Soccer(SoccerConfig(**sizes)) as soccer:
-            scenes = Scene(truth.agent.numpy(), truth.object.numpy(), upright)
-            pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
-    except (ModuleNotFoundError, OSError) as error:  # trained elsewhere than collected; the scores matter more
-        warnings.warn(f"the positions are not drawn: {error}", stacklevel=2)
-        return None
-    return torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2
+    with Soccer(SoccerConfig(**sizes)) as soccer:
+        scenes = Scene(truth.agent[: len(o)].numpy(), truth.object[: len(o)].numpy(), upright)
+        pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
+    return Backdrop(torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2)
 
 
 def _facts(model: Representation) -> dict[str, str]:
@@ -108,11 +113,3 @@ def _facts(model: Representation) -> dict[str, str]:
     facts = {"data": str(model.facts.get("data", "")), **facts}
     facts |= {f"{part} {k}": str(v) for part in parts for k, v in config[part].items()}
     return facts | {f"training {k}": str(v) for k, v in model.facts.get("training", {}).items()}
-
-
-def _head(encoding: Encoding, count: int) -> Encoding:
-    return Encoding(*(None if x is None else x[:count] for x in encoding))  # type: ignore[arg-type]
-
-
-def _head_truth(truth: Truth, count: int) -> Truth:
-    return Truth(**{name: x[:count] for name, x in truth.known().items()})

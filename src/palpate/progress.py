@@ -1,4 +1,4 @@
-"""Showing how far long work has come: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, a line every few seconds elsewhere."""
 
 import sys
 import time
@@ -25,6 +25,18 @@ def say(text: str) -> None:
     if text:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
+
+
+class Rate:
+    """Items per second since the first call; the items of an earlier process do not count."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+
+    def __call__(self, done: int) -> float:
+        now = time.monotonic()
+        self._first = self._first or (done, now)
+        return (done - self._first[0]) / max(now - self._first[1], 1e-3)
 
 
 class Bar(Protocol):
@@ -94,20 +106,17 @@ def _progress(console: Console) -> Progress:
 
 
 class _Lines:
-    """The bar's stand-in; time left is reckoned from the first call on, since a resumed run does not start at 0."""
+    """Replaces the bar where there is no terminal."""
 
     def __init__(self, title: str, total: int) -> None:
         self._title, self._total = title, total
-        self._last = time.monotonic()
-        self._first: tuple[int, float] | None = None
+        self._last, self._rate = time.monotonic(), Rate()
 
     def __call__(self, done: int, note: str = "") -> None:
-        now = time.monotonic()
-        self._first = self._first or (done, now)
+        now, rate = time.monotonic(), self._rate(done)
         if done < self._total and now - self._last < QUIET_SECONDS:
             return
         self._last = now
-        done_since, seconds = done - self._first[0], now - self._first[1]
-        left = f"{seconds / done_since * (self._total - done):.0f} s left" if done_since else ""
+        left = f"{(self._total - done) / rate:.0f} s left" if rate else ""
         sys.stderr.write(f"{self._title} {done}/{self._total} {note} {left}\n")
         sys.stderr.flush()

@@ -1,7 +1,6 @@
 """A run on one page: a single HTML file that needs no network, no script and no neighbour."""
 
 import base64
-import io
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -9,6 +8,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from palpate.disk import write_whole
+from palpate.figures import png
 from palpate.metrics import Scores
 
 STYLE = """
@@ -46,7 +47,7 @@ def write_report(
 ) -> None:
     """Write the page: notes first, then the scores, the pictures by their captions, and the facts of the run.
 
-    A reader sees the old file or the new one, never half.
+    The file is replaced as a whole.
     """
     sections = (
         *(f'<p class="note">{escape(note)}</p>' for note in notes),
@@ -69,13 +70,7 @@ def write_report(
 </body>
 </html>
 """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(Path(path), page.encode())
 
 
 def _scores(scores: Scores) -> str:
@@ -95,9 +90,7 @@ def _scores(scores: Scores) -> str:
 
 
 def _figure(caption: str, figure: Figure) -> str:
-    png = io.BytesIO()
-    figure.savefig(png, format="png", dpi=110)
-    source = base64.b64encode(png.getvalue()).decode("ascii")
+    source = base64.b64encode(png(figure)).decode("ascii")
     return f"""<figure>
 <figcaption>{escape(caption)}</figcaption>
 <img alt="{escape(caption)}" src="data:image/png;base64,{source}">

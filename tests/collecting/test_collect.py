@@ -20,11 +20,12 @@ from torch import Tensor
 from palpate import disk
 from palpate.collecting.blocks import BLOCK_ROWS, Packed, Span, make, pack
 from palpate.collecting.collect import Progress, collect
+from palpate.collecting.parallel import Recipe
 from palpate.collecting.parts import Stopped
-from palpate.collecting.workers import Recipe, WorkerError
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Transitions
 from palpate.disk import Busy, alone
+from palpate.workers import WorkerError
 
 WORLD = "palpate/SpritesFake-v0"
 
@@ -397,7 +398,7 @@ class TestRowWorld:
             assert torch.equal(x, y)
 
     def test_bad_settings_start_no_worker(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("palpate.collecting.workers._start", None)
+        monkeypatch.setattr("palpate.collecting.parallel.Worker", None)
         with pytest.raises(ValueError, match=r"contact_share is 1\.5"):
             collect(ball_world.THIRD, 300, workers=2, contact_share=1.5, out=tmp_path / "log.h5")
         assert not os.listdir(tmp_path)

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from palpate.contest.compare import (
-    area,
-    contest,
-    curves,
-    first_reached,
-    markdown,
-    probability_of_improvement,
-    write_contest,
-)
+from palpate.contest.compare import area, contest, first_reached, probability_of_improvement
+from palpate.contest.table import curves, markdown, write_contest
 
 
 def row(name: str, seed: int, returns: list[float], every: int = 100, goals: float = 0.5) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import torch
 
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.contest import control as room
+from palpate.disk import alone
 from palpate.methods.store import build, load_model
 from palpate.representation import Representation
-from palpate.reproduce.runs import alone
 from palpate.training.loop import Interrupted
 
 COMMAND = [sys.executable, "-m", "palpate.cli", "control"]

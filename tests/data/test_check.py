@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from balls import balls
 
 from palpate.collecting.collect import collect
 from palpate.data.check import Checkup, Finding, check_arrays, worst_first
 from palpate.data.transitions import Transitions
-from palpate.reproduce.balls import balls
 
 COUNT = 1200
 

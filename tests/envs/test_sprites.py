@@ -442,7 +442,7 @@ def test_without_background_the_ground_is_black() -> None:
         ({"size": 15}, "size is 15; allowed is 16 to 1024 pixels"),
         ({"size": 2000}, "size is 2000; allowed is 16 to 1024 pixels"),
         ({"body": "circle"}, "body is 'circle'; allowed are 'diamond' and 'rectangle'"),
-        ({"contact_share": 1.1}, r"contact_share is 1\.1; give a share from 0 to 1, or None for natural"),
+        ({"contact_share": 1.1}, r"contact_share is 1\.1; allowed is a share from 0 to 1, or None for the natural one"),
         ({"contact_share": -0.1}, r"contact_share is -0\.1"),
         ({"agent_radius": 0.0}, r"agent_radius is 0\.0; allowed is 0\.01 of the picture or more"),
         ({"agent_radius": 0.3}, r"agent_radius is 0\.3 and the diamond reaches 0\.085 .* together at most 0\.25"),

@@ -52,8 +52,8 @@ def arrays(seed: int = 0, views: int = 1) -> dict[str, np.ndarray]:
     return {
         "pictures": picture, "extent": np.array([0.0, 1.0, 0.0, 1.0]), "agent": points[0], "object": points[1],
         "border": 0.1 * rng.random((4, 3, 2)), "true_agent": points[2], "true_object": points[3],
-        "before": before, "after": after, "action": np.array([0.3, -0.1]), "start": points[2, 0],
-        "distances": np.array([1e-4, 2e-4, 0.0, 0.5, 1.5]), "touched": np.array([0, 0, 0, 1, 1], bool),
+        "before": before, "after": after, "action": np.array([0.3, -0.1]), 
+        "distances": np.array([1e-4, 2e-4, 0.0, 0.5, 1.5]), "contact": np.array([0, 0, 0, 1, 1], bool),
         "threshold": np.log(0.02), "on": np.array("log"),
         "all_agent": points[0], "all_object": points[1], "all_true_object": points[3],
     }  # fmt: skip

@@ -105,15 +105,6 @@ def test_gallery_marks_what_was_found() -> None:
     assert len(legend.get_texts()) == 4
 
 
-def test_gallery_draws_the_ellipse_of_runs_that_left_no_border() -> None:
-    ours = arrays()
-    del ours["border"]
-    ours["covariance"] = np.tile(0.01 * np.eye(2), (4, 1, 1))
-    figure = gallery({("vanilla", "ours"): ours})
-    (body,) = (line.get_xydata() for line in figure.axes[0].lines if line.get_label() == "learned body")
-    assert np.linalg.norm(body - ours["object"][0], axis=1) == pytest.approx(np.full(len(body), 0.1))
-
-
 def test_histograms_have_their_threshold() -> None:
     (axes,) = histograms({"vanilla": arrays()}).axes
     untouched, touched = axes.containers

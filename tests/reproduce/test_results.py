@@ -8,15 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up import row, write
 
-from palpate.reproduce.results import (
-    frame_distance,
-    interquartile_mean,
-    markdown,
-    read_results,
-    stratified_bootstrap,
-    summarise,
-    write_tables,
-)
+from palpate.reproduce.results import read_results, summarise
+from palpate.reproduce.statistics import interquartile_mean, stratified_bootstrap
+from palpate.reproduce.tables import frame_distance, markdown, write_tables
 
 
 @pytest.mark.parametrize(
@@ -150,10 +144,10 @@ def test_tables_from_the_folder_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text('{"not": "ours"}')
     (tmp_path / "vanilla-0.json").write_text('{"experiment": "vanilla", "scores": {}}')  # of another time
     assert len(read_results(tmp_path)) == len(ROWS) + 1
-    text = write_tables(tmp_path, ["A note."])
+    text = write_tables(tmp_path)
     assert (tmp_path / "table.md").read_text() == text
     table = json.loads((tmp_path / "table.json").read_text(), parse_constant=pytest.fail)  # no Infinity
-    assert table["notes"] == ["A note."]
+    assert table["notes"] == []
     (lost,) = (s for s in table["summaries"] if (s["world"], s["method"]) == ("background", "paper"))
     assert (lost["median"], lost["failures"]) == ("inf", 1.0)
     assert write_tables(tmp_path / "empty") is None

@@ -30,8 +30,8 @@ class Body(nn.Module, ABC):
         """How far the body extends from its centre in unit directions [..., d, n], for poses [..., p]: `[..., d]`."""
 
     @abstractmethod
-    def covariance(self, pose: Tensor) -> Tensor:
-        """An ellipsoid `[..., n, n]`: the eigenvalues are the squares of its semi-axes."""
+    def covariance(self, pose: Tensor) -> Tensor | None:
+        """An ellipsoid `[..., n, n]`: the eigenvalues are the squares of its semi-axes. None for a point."""
 
     @abstractmethod
     def size(self, pose: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ class Gaussian(Body):
         return root.flatten(-2)
 
     def root(self, pose: Tensor) -> Tensor:
+        """The root of the covariance, `[..., n, n]`."""
         return pose.unflatten(-1, (self.n, self.n))
 
     def support(self, direction: Tensor, pose: Tensor) -> Tensor:

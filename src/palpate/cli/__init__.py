@@ -32,7 +32,7 @@ Verb = (
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
-OF_SEVERAL = ("--switch", "--watch", "--truth", "--option", "--worlds", "--methods")  # flags with several values
+OF_SEVERAL = ("--watch", "--truth", "--option", "--worlds", "--methods")  # flags with several values
 DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, from what it saw and how it moved."
 
 
@@ -84,9 +84,9 @@ def _demand_flags(arguments: list[str]) -> None:
 def _explain(error: Exception, arguments: list[str]) -> None:
     """Ends that are neither done nor a bug; whatever else it is goes on as it came."""
     from palpate.collecting.parts import Stopped
-    from palpate.collecting.workers import WorkerError
     from palpate.reproduce.crew import Halted
     from palpate.training.loop import Interrupted, NonFiniteLoss
+    from palpate.workers import WorkerError
 
     if isinstance(error, Halted):
         again = shlex.join(["palpate", *(a for a in arguments if a != "--force")])

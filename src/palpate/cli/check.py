@@ -9,10 +9,10 @@ from tyro.conf import Positional
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Say whether a file of triples can give positions: findings with evidence and advice, before hours are spent.
+    """Check whether positions can be learned from a file of triples: findings with evidence and advice.
 
-    First what the arrays tell, then what a training run of less than a minute sees. Exit code 3: something forbids
-    training. See docs/own-data.md.
+    The check reads the arrays, then makes a training run of less than a minute. Exit code 3: there are blocking
+    problems. See docs/own-data.md.
     """
 
     log: Positional[Path]

@@ -13,9 +13,9 @@ from palpate.cli.pairs import literal, pairs
 class Collect:
     """Write triples of a world to an HDF5 file, with the true states in a group of their own.
 
-    Until it is complete, what there is lies in OUT.parts, as small files of triples that can be read: Ctrl-C, a full
-    disk or a crash lose nothing, and --resume goes on, to the same rows as without the interruption. The two Soccer ids
-    give the same triples for a seed, seen by other cameras.
+    Until the file is complete, OUT.parts holds small readable files of triples. Ctrl-C, a full disk or a crash lose
+    nothing, and --resume continues to the same rows as without the interruption. The two Soccer ids give the same
+    triples for a seed, seen by other cameras.
 
     Any other Gymnasium environment is stepped with random actions; a reading of it is written info:KEY,
     observation:KEY or observation, with [2] or [0:2] for a part. See docs/own-world.md.
@@ -68,20 +68,13 @@ class Collect:
 
         from palpate.collecting.blocks import dropped
         from palpate.collecting.collect import collect
-        from palpate.collecting.workers import available_cores
-        from palpate.progress import bar
+        from palpate.progress import Rate, bar
+        from palpate.workers import available_cores
 
         if self.resume and self.force:
             raise ValueError("--resume goes on with what is there and --force begins anew; give one of them")
         options = self._options()
-        start, before = time.monotonic(), None
-
-        def rate(done: int) -> float:
-            """Triples per second of this process; those there before do not count."""
-            nonlocal before
-            before = done if before is None else before
-            return (done - before) / max(time.monotonic() - start, 1e-3)
-
+        start, rate = time.monotonic(), Rate()
         with bar("collecting", self.num) as advance:
             triples = collect(
                 self.env,
@@ -102,7 +95,7 @@ class Collect:
             print(f"dropped: {', '.join(f'{count} {reason}' for reason, count in lost.items())}")
 
     def _options(self) -> dict[str, Any]:
-        """Of the world, and of how it is stepped: what was said."""
+        """The options that were given: of the world, and of how it is stepped."""
         names = ("size", "agent_position", "observation", "aggregate", "settle", "tolerance")
         said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.natural:

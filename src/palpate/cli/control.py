@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tyro.conf import OmitArgPrefixes
 
+from palpate.cli.outcome import print_results
 from palpate.control.settings import ControlConfig, Representations
 
 
@@ -12,9 +13,9 @@ from palpate.control.settings import ControlConfig, Representations
 class Control:
     """Learn to kick the ball into the goal by PPO, from positions, pixels or true states; see docs/control.md.
 
-    A run leaves one small JSON in OUT and a folder with its curve, its policy and a film. Those that are there are
-    skipped, and one that was stopped goes on: Ctrl-C keeps everything, and the same command continues. At the end all
-    runs in OUT are compared. Needs the extra palpate[rl]. Try it, two or three minutes on two CPU cores:
+    A run leaves one small JSON in OUT and a folder with its curve, its policy and a film. Existing runs are skipped.
+    Ctrl-C keeps everything, and the same command continues. At the end all runs in OUT are compared. Needs the extra
+    palpate[rl]. Try it, two or three minutes on two CPU cores:
 
       palpate control --representation truth --steps 60000 --out results/try
     """
@@ -30,26 +31,24 @@ class Control:
     out: Path = Path("results/control")
     """Folder of the results."""
     force: bool = False
-    """Make runs again that are there."""
+    """Repeat existing runs."""
     settings: OmitArgPrefixes[ControlConfig] = field(default_factory=ControlConfig)
 
     def __call__(self) -> None:
-        from palpate.contest.compare import write_contest
         from palpate.contest.control import control
+        from palpate.contest.table import write_contest
 
         if self.seeds < 1 or self.first_seed < 0:
             raise ValueError(
                 f"seeds is {self.seeds} from {self.first_seed} on; allowed is 1 or more, from 0 or more on"
             )
-        if self.representation is None:
-            table, written = write_contest(self.out)
-        else:
+        finished: list[str] = []
+        if self.representation is not None:
             seeds = range(self.first_seed, self.first_seed + self.seeds)
-            report = control(self.representation, seeds, self.settings, self.out, model=self.model, force=self.force)
-            table, written = report.table, report.written
-            print(f"{len(report.finished)} runs made, {len(report.skipped)} were there")
-            films = [self.out / name / "film.gif" for name in report.finished]
-            written += [path for path in films if path.exists()]
-        print(f"\n{table}")
-        for path in written:
-            print(f"Wrote    {path}")
+            finished, skipped = control(
+                self.representation, seeds, self.settings, self.out, model=self.model, force=self.force
+            )
+            print(f"{len(finished)} runs made, {len(skipped)} were there")
+        table, written = write_contest(self.out)
+        films = [self.out / name / "film.gif" for name in finished]
+        print_results({"": table}, [*written, *(path for path in films if path.exists())])

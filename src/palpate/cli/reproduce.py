@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
+from palpate.cli.outcome import print_results
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
@@ -17,8 +19,8 @@ class Reproduce:
     contacts and many, a fixed set of triples, numbers in place of pictures. control: the representations of soccer,
     third person, and PPO from each, from true states and from pixels. See docs/reproduce.md.
 
-    A run leaves one small JSON in OUT/EXPERIMENT. Those that are there are skipped, so a table grows as machine time
-    comes: Ctrl-C keeps everything, and the same command goes on. A run that fails does not stop the others. Try it:
+    A run leaves one small JSON in OUT/EXPERIMENT. Existing runs are skipped. Ctrl-C keeps everything, and the same
+    command continues. A failed run does not stop the others. Try it:
 
       palpate reproduce sprites --seeds 1 --worlds vanilla --methods ours supervised
     """
@@ -46,7 +48,7 @@ class Reproduce:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto: a GPU if there is one."""
     compile: bool | None = None
-    """With torch.compile; as the preset says when left out."""
+    """Use torch.compile; the preset decides when left out."""
     jobs: int | None = None
     """Runs at a time, each with its share of the cores; when left out, one on a GPU, else one for each core."""
     slurm: bool = False
@@ -54,14 +56,13 @@ class Reproduce:
     partition: str | None = None
     """Slurm: the partition."""
     time: int = 60
-    """Slurm: minutes for a run; one that takes longer goes on the next time."""
+    """Slurm: minutes for a run; the next call continues a run that takes longer."""
     figures_only: bool = False
-    """Run nothing: write tables and figures from the JSON that is there."""
+    """Write tables and figures from the existing JSON, without any run."""
     keep_models: bool = False
-    """Keep the trained models in OUT/EXPERIMENT/models, for `palpate evaluate`, `export` and `control`; runs that are
-    there already stay without."""
+    """Keep the trained models of new runs in OUT/EXPERIMENT/models, for `palpate evaluate`, `export` and `control`."""
     force: bool = False
-    """Make runs again that are there."""
+    """Repeat existing runs."""
 
     def __call__(self) -> None:
         from palpate.contest.control import demand_ppo
@@ -72,95 +73,88 @@ class Reproduce:
             raise ValueError(
                 "control is played in one world and on this machine; leave out --worlds, --slurm and --paper-schedule"
             )
-        played = self._is_played()
         experiments = {"all": EXPERIMENTS, "control": ()}.get(self.experiment, (self.experiment,))
         if self.figures_only:
-            self._redraw(experiments, played)
+            self._redraw(experiments)
             return
-        if played:
+        preset, place = self._preset_and_place()
+        if self._plays:
             demand_ppo()
             if experiments and not self.force:
-                demand_models(self._preset(), self.seeds, self._place())
-        failed = self._run(experiments) if experiments else {}
-        if played and not failed:
-            failed = self._play()
+                demand_models(preset, self.seeds, place)
+        failed = self._run(experiments, preset, place) if experiments else {}
+        if self._plays and not failed:
+            failed = self._play(preset, place)
         if failed:
             for name, message in failed.items():
                 print(f"palpate: {name}: {' '.join(message.split())}", file=sys.stderr)
             print("Their tracebacks are in .runs; the same command tries them again", file=sys.stderr)
             sys.exit(1)
 
-    def _is_played(self) -> bool:
+    @property
+    def _plays(self) -> bool:
+        """Whether policies are trained, too."""
         only = self.worlds or self.methods or self.slurm
         return self.experiment == "control" or (self.experiment == "all" and not only)
 
-    def _run(self, experiments: tuple[Any, ...]) -> dict[str, str]:
-        """Why runs failed, by name."""
-        from palpate.reproduce.campaign import most_jobs, reproduce
+    def _preset_and_place(self) -> tuple[Any, Any]:
+        from palpate.contest.tournament import WORLD
+        from palpate.reproduce.campaign import choose_preset
+        from palpate.reproduce.runs import Place
+
+        keep: dict[str, Any] = {"keep_models": self.keep_models, "keep_worlds": (WORLD,) if self._plays else ()}
+        place = Place(out=self.out, data=self.data, device=self.device, compile=self.compile, **keep)
+        return choose_preset(self.preset, self.device, self.steps), place
+
+    def _run(self, experiments: tuple[Any, ...], preset: Any, place: Any) -> dict[str, str]:
+        """Make the runs of these experiments; returns the failed ones with the reason."""
+        from palpate.reproduce.campaign import reproduce
         from palpate.reproduce.presets import cases
 
         slurm = self._slurm()
         only = {"worlds": self.worlds, "methods": self.methods}
-        planned = cases(experiments, self._preset(), self.seeds, paper_schedule=self.paper_schedule, **only)
-        jobs = most_jobs(planned, self.device) if self.jobs is None else self.jobs
-        report = reproduce(planned, self._place(), jobs=jobs, slurm=slurm, force=self.force)
-        self._say(report.tables, report.written)
+        planned = cases(experiments, preset, self.seeds, paper_schedule=self.paper_schedule, **only)
+        report = reproduce(planned, place, jobs=self.jobs, slurm=slurm, force=self.force)
+        print_results(report.tables, report.written)
         print(f"{len(report.finished)} runs made, {len(report.skipped)} were there, {len(report.failed)} failed")
         return report.failed
 
-    def _play(self) -> dict[str, str]:
-        """The same of control."""
-        from palpate.contest.compare import write_contest
+    def _play(self, preset: Any, place: Any) -> dict[str, str]:
+        """Train the policies; returns the representations that failed with the reason."""
+        from palpate.contest.table import write_contest
         from palpate.contest.tournament import FOLDER, tournament
 
         games = tournament(
-            self._preset(),
+            preset,
             self.seeds,
-            self._place(),
+            place,
             representations=self.methods,
             jobs=self.jobs,
             learn_again=self.force and self.experiment == "control",  # `all` has just done so
             play_again=self.force,
         )
-        if games.representations.failed:
-            print("control: nothing is played before all representations are there")
-            return games.representations.failed
+        learned = games.representations
+        if learned.failed:
+            print("control: no policy is trained before all representations are there")
+            return learned.failed
         table, written = write_contest(self.out / FOLDER)
-        self._say(games.representations.tables | {"control": table}, [*games.representations.written, *written])
+        print_results(learned.tables | {"control": table}, [*learned.written, *written])
         print(f"{len(games.finished)} policies trained, {len(games.skipped)} were there")
         return {}
 
-    def _redraw(self, experiments: tuple[Any, ...], played: bool) -> None:
-        from palpate.contest.compare import write_contest
+    def _redraw(self, experiments: tuple[Any, ...]) -> None:
+        from palpate.contest.table import write_contest
         from palpate.contest.tournament import FOLDER
         from palpate.reproduce.campaign import tables_and_figures
 
         tables, written = tables_and_figures(self.out, experiments)
-        if played and any((self.out / FOLDER).glob("*.json")):
+        if self._plays and any((self.out / FOLDER).glob("*.json")):
             tables["control"], more = write_contest(self.out / FOLDER)
             written += more
         if not tables:
-            names = " or ".join([*experiments, *(["control"] if played else [])])
+            names = " or ".join([*experiments, *(["control"] if self._plays else [])])
             raise FileNotFoundError(f"{self.out} holds no JSON of {names}; run them first, without --figures-only")
-        self._say(tables, written)
-
-    def _preset(self) -> Any:
-        from palpate.reproduce.campaign import choose_preset
-
-        return choose_preset(self.preset, self.device, self.steps)
-
-    def _place(self) -> Any:
-        from palpate.contest.tournament import WORLD
-        from palpate.reproduce.runs import Place
-
-        return Place(
-            out=self.out,
-            data=self.data,
-            device=self.device,
-            compile=self.compile,
-            keep_models=self.keep_models,
-            keep_worlds=(WORLD,) if self._is_played() else (),
-        )
+        print_results(tables, written)
 
     def _slurm(self) -> Any:
         from palpate.reproduce.cluster import Slurm
@@ -174,9 +168,3 @@ class Reproduce:
         if self.jobs is not None:
             raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")
         return Slurm(partition=self.partition, minutes=self.time, gpus=int(self.preset == "paper"))
-
-    def _say(self, tables: dict[str, str], written: list[Path]) -> None:
-        for experiment, text in tables.items():
-            print(f"\n{experiment}\n\n{text}")
-        for path in written:
-            print(f"Wrote    {path}")

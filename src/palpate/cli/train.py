@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import OmitArgPrefixes
 
-from palpate.cli.pairs import switches
-from palpate.config import Body, Encoder, Method, Objective, TrainingConfig
+from palpate.config import Encoder, Method, Objective, ObjectiveConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from palpate.data.labelled import Labelled
@@ -28,20 +27,13 @@ class Train:
     out: Path
     """Folder of the run."""
     method: Method = "interaction"
-    """interaction learns from triples alone, and so do the baselines vae and transporter; supervised, the limit, from
-    true states."""
+    """interaction, vae and transporter learn from triples alone; supervised, the limit, from true states."""
     objective: Objective = "contact"
     """contact is ours; paper and paper-gaussian are the paper's. For the interaction method."""
-    encoder: Encoder = "auto"
-    """auto: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
+    encoder: Encoder | None = None
+    """Default: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
     shrink: int | None = None
-    """Average pictures over squares of so many pixels first; as the encoder needs when left out."""
-    body: Body | None = None
-    """axes: an ellipse with an orientation, for actions in the plane; round when left out."""
-    radius: float | None = None
-    """Sum of the two bodies' radii, where it is known."""
-    switch: tuple[str, ...] = ()
-    """Single changes of the objective, such as split_on=d stay_weight=10; see docs/paper.md."""
+    """Average pictures over squares of so many pixels first. Default: as the encoder needs."""
     test: Path | None = None
     """Labelled file to measure on during and after the run; a streamed world makes its own,
     with as many contacts as it trains on."""
@@ -49,7 +41,8 @@ class Train:
     """Continue a run that was stopped."""
     force: bool = False
     """Overwrite a run that is there."""
-    training: OmitArgPrefixes[TrainingConfig] = field(default_factory=lambda: TrainingConfig(steps=0, batch_size=0))
+    scene: OmitArgPrefixes[ObjectiveConfig] = field(default_factory=ObjectiveConfig)
+    training: OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
 
     def __call__(self) -> None:
         from palpate.api import fit
@@ -77,13 +70,11 @@ class Train:
             objective=self.objective,
             encoder=self.encoder,
             shrink=self.shrink,
-            body=self.body,
-            radius=self.radius,
-            switches=switches(self.switch),
             training=self.training,
             test=None if test is None else test.subset(slice(0, min(len(test), 1000))),  # for the curve
             resume=self.resume,
             overwrite=self.force,
+            **vars(self.scene),
         )
         print(f"{model!r}")
         scores = illustrate(self.out, model, test, f"palpate train: {self.env or self.data}")

@@ -1,7 +1,7 @@
-"""Triples by number: block k of a world depends on the seed and on k alone, so anyone may make any block at any time.
+"""Triples in blocks: block k of a world depends on the seed and on k alone.
 
-What a collection gives is therefore independent of how many processes make it and of where it was interrupted, and the
-first rows are the same however many are asked for.
+A collection is therefore independent of the number of processes and of interruptions, and its first rows do not depend
+on its length.
 """
 
 import io
@@ -18,45 +18,18 @@ from palpate.data.transitions import Transitions
 
 BLOCK_ROWS = 128
 TRUTH = ("agent", "object", "angle", "contact", "agent_next", "object_next", "angle_next")
-DROPPED = "dropped_"  # such an attribute of a file counts triples that were made and not kept, by reason
-
-
-class Rows(Protocol):
-    """Triples and their true states as arrays; `angle` and `angle_next` [b] may be there too."""
-
-    @property
-    def observation(self) -> np.ndarray: ...  # [b, h, w, c] or [b, v, h, w, c] uint8
-
-    @property
-    def action(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def next_observation(self) -> np.ndarray: ...  # as observation
-
-    @property
-    def agent(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def object(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def agent_next(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def object_next(self) -> np.ndarray: ...  # [b, n]
-
-    @property
-    def contact(self) -> np.ndarray: ...  # [b] bool
-
-    @property
-    def dropped(self) -> Mapping[str, int]: ...  # how many were made and not kept, by reason
+DROPPED = "dropped_"  # prefix of file attributes: the number of rejected triples, by reason
 
 
 @runtime_checkable
 class RowWorld(Protocol):
-    """A world such as Soccer, which makes its triples one by one: row i depends on the seed and on i alone."""
+    """A world such as Soccer, which makes its triples one by one: row i depends on the seed and on i alone.
 
-    def rows(self, seed: int, start: int, stop: int) -> Rows: ...
+    `rows` returns arrays as attributes: observation and next_observation [b, h, w, c] or [b, v, h, w, c] uint8, action
+    [b, n], the states of `TRUTH` that the world has, and `dropped`, the number of rejected triples by reason.
+    """
+
+    def rows(self, seed: int, start: int, stop: int) -> Any: ...
 
     def close(self) -> None: ...
 
@@ -78,7 +51,7 @@ class Block(NamedTuple):
 
 @runtime_checkable
 class BlockWorld(Protocol):
-    """A world such as someone else's environment, which makes a block as a whole, from its first row on."""
+    """A world such as a foreign environment, which makes a block as a whole, from its first row on."""
 
     def block(self, seed: int, span: Span) -> Block: ...
 
@@ -105,7 +78,7 @@ def make(world: AnyWorld, seed: int, span: Span) -> Block:
     if isinstance(world, RowWorld):
         rows = world.rows(seed, *span)
         return Block(span, _columns(rows, rows.observation, rows.action, rows.next_observation), dict(rows.dropped))
-    # A batch is drawn as a whole, so it is the whole block that the seed settles; what is not asked for is cut off.
+    # A batch is drawn as a whole, so the whole block is made and then cut.
     settled = np.random.SeedSequence((seed, span.start // BLOCK_ROWS)).generate_state(1, np.uint64)[0]
     states = world.sample(BLOCK_ROWS, torch.Generator(world.device).manual_seed(int(settled)))
     o, o_next = world.render_pair(states)
@@ -144,5 +117,5 @@ def counted(dropped: Mapping[str, int]) -> dict[str, int]:
 
 
 def dropped(attributes: Mapping[str, Any]) -> dict[str, int]:
-    """From the attributes of a file: how many triples were not kept, by reason."""
+    """From the attributes of a file: the number of rejected triples, by reason."""
     return {name.removeprefix(DROPPED): x for name, x in attributes.items() if name.startswith(DROPPED)}

@@ -23,11 +23,11 @@ from palpate.collecting.blocks import (
     spans,
     unpack,
 )
+from palpate.collecting.parallel import Recipe, packed_blocks
 from palpate.collecting.parts import Parts, Stopped, parts_of
 from palpate.collecting.stepped import Shipped, Stepped
 from palpate.collecting.stepping import NAMES as STEPPING
 from palpate.collecting.stepping import Stepping
-from palpate.collecting.workers import Recipe, packed_blocks
 from palpate.data.files import FIELDS
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
@@ -39,35 +39,11 @@ Source: TypeAlias = str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[A
 
 
 @overload
-def collect(
-    env: Source,
-    num: int,
-    *,
-    seed: int = ...,
-    out: str | os.PathLike[str] | None = ...,
-    labelled: Literal[False] = ...,
-    workers: int = ...,
-    resume: bool = ...,
-    overwrite: bool = ...,
-    progress: Progress | None = ...,
-    **options: Any,
-) -> Transitions: ...
+def collect(env: Source, num: int, *, labelled: Literal[True], **options: Any) -> Labelled: ...
 
 
 @overload
-def collect(
-    env: Source,
-    num: int,
-    *,
-    seed: int = ...,
-    out: str | os.PathLike[str] | None = ...,
-    labelled: Literal[True],
-    workers: int = ...,
-    resume: bool = ...,
-    overwrite: bool = ...,
-    progress: Progress | None = ...,
-    **options: Any,
-) -> Labelled: ...
+def collect(env: Source, num: int, *, labelled: Literal[False] = ..., **options: Any) -> Transitions: ...
 
 
 def collect(
@@ -83,22 +59,21 @@ def collect(
     progress: Progress | None = None,
     **options: Any,
 ) -> Transitions | Labelled:
-    """`num` triples of random motion in an environment: its id, a Gymnasium instance, or a function that makes one.
+    """Collect `num` triples of random motion in an environment: its id, a Gymnasium instance, or a function that makes
+    one.
 
-    Our own ids take their settings as options, such as `contact_share`. Any other environment is stepped, with random
-    actions unless told otherwise; see `palpate.collecting.stepping.Stepping`: `agent_position`,
+    The ids of palpate take their settings as options, such as `contact_share`. Any other environment is stepped, by
+    default with random actions; `palpate.collecting.stepping.Stepping` lists the options: `agent_position`,
     `observation`, `aggregate`, `settle`, `approach`, `truth` and so on (docs/own-world.md). Further options of an id go
     to `gymnasium.make`; an id of a package that is not imported yet is written "module:id".
 
-    A seed gives the same triples however many `workers` make them and however often they are interrupted, and the
-    first rows do not depend on `num` (for an environment that is stepped: as far as `reset(seed=)` settles what it
-    does); the states of Soccer do not depend on the camera. Sprites need one process only. Several processes need, in a
-    script, `if __name__ == "__main__":`.
+    The triples depend on the seed, not on `workers` or interruptions, and the first rows do not depend on `num` (for
+    an environment that is stepped: if `reset(seed=)` makes it deterministic). The states of Soccer do not depend on the
+    camera. Sprites use one process. A script with several workers needs `if __name__ == "__main__":`.
 
-    With `out` the triples go to that file, true states included where they are known, and are read from there. On
-    their way they lie in `OUT.parts`, which survives Ctrl-C (it raises `parts.Stopped`) and failures;
-    `resume` goes on from there, with the same settings, to a `num` that may be another. `progress` is called with
-    (done, num).
+    With `out` the triples are written to that file, with the true states if they are known. Until then they lie in
+    `OUT.parts`, which survives Ctrl-C (`parts.Stopped`) and failures. `resume` continues from there with the same
+    settings; `num` may differ. `progress` is called with (done, num).
     """
     if num < 1:
         raise ValueError(f"num is {num}; collect at least 1 triple")
@@ -113,7 +88,7 @@ def collect(
         if out is None:
             return _in_memory(origin, num, labelled, report)
         place = parts_of(out)
-        with alone(place) if place.parent.is_dir() else nullcontext():  # where it is not, Parts says so
+        with alone(place) if place.parent.is_dir() else nullcontext():  # `Parts` refuses a missing folder
             parts = Parts(out, origin.attributes, resume=resume, overwrite=overwrite)
             with terminations_interrupt():
                 _to_file(origin, num, parts, report)
@@ -121,20 +96,20 @@ def collect(
 
 
 def _origin(env: Source, seed: int, workers: int, labelled: bool, options: dict[str, Any]) -> "_Origin":
-    from palpate.envs.registration import world  # names the nearest id if there is none
+    from palpate.envs.registration import world  # its error names the nearest id
 
     stepped = not isinstance(env, str) or ":" in env or (env in gymnasium.registry and not env.startswith("palpate/"))
     if not stepped:
         assert isinstance(env, str)
         origin = _Origin(partial(world, env, **options), _attributes(env, seed, options), workers)
-        if hasattr(origin.world, "settings"):  # all of them, so that two sets can be told apart later
+        if hasattr(origin.world, "settings"):  # all of them, so that two sets can be compared later
             origin.attributes |= _attributes(env, seed, origin.world.settings())
         return origin
     stepping = Stepping(**{name: options.pop(name) for name in STEPPING if name in options})
     if isinstance(env, str):
         if stepping.observation == "render":
             options.setdefault("render_mode", "rgb_array")
-        # Another process may not know the id: it is sent the whole entry, or the module to import.
+        # The id may be unknown in a worker: it receives the whole entry, or the module to import.
         entry = env if ":" in env else gymnasium.spec(env)
         make = partial(_made, entry, **options)
         attributes = _attributes(env.partition(":")[2] or env, seed, options)
@@ -177,12 +152,12 @@ def _made(entry: Any, **options: Any) -> gymnasium.Env[Any, Any]:
 
 @final
 class _Origin:
-    """Where blocks come from."""
+    """Makes blocks, in this process or in workers."""
 
     def __init__(self, world: Callable[[], AnyWorld], attributes: dict[str, Any], workers: int) -> None:
         self.attributes = attributes
         self._make = world
-        self.world: Any = world()  # also where there are workers: bad settings show here, before any is started
+        self.world: Any = world()  # also with workers: bad settings raise here, before a worker starts
         self._workers = workers if isinstance(self.world, RowWorld | BlockWorld) else 1
 
     def blocks(self, wanted: Sequence[Span]) -> Generator[Block | Packed, None, None]:
@@ -223,7 +198,7 @@ def _kept(parts: Parts, num: int) -> str:
 
 
 def _in_memory(origin: _Origin, num: int, labelled: bool, report: Progress) -> Transitions | Labelled:
-    """Fill arrays of the final size: joining the blocks at the end would need twice the memory."""
+    """Fill arrays of the final size; joining the blocks at the end would need twice the memory."""
     arrays: dict[str, np.ndarray] = {}
     dropped: dict[str, int] = {}
     done = 0

@@ -1,5 +1,4 @@
-"""What is read from someone else's environment, and how one says it: by a name such as "info:pos_agent", or by a
-function."""
+"""Values read from an environment, given by a name such as "info:pos_agent" or by a function."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ import numpy as np
 
 
 class Moment(NamedTuple):
-    """An environment after a reset or a step; a function that reads from it is given one of these."""
+    """An environment after a reset or a step, as functions that read receive it."""
 
     env: gymnasium.Env[Any, Any]
     observation: Any
@@ -37,7 +36,7 @@ def described(reader: Any) -> Any:
 
 
 def read(what: str, reader: Reader, now: Moment) -> np.ndarray:
-    """Real numbers, as a copy, since an environment may reuse its arrays."""
+    """Real numbers, as a copy, because an environment may reuse its arrays."""
     value = _found(what, reader, now)
     try:
         numbers = np.array(value)

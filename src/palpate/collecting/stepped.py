@@ -1,6 +1,6 @@
-"""An environment of someone else's as a maker of blocks.
+"""Blocks of triples from any Gymnasium environment.
 
-Block k is made from a fresh episode, whose seed is derived from the collection's and from k.
+Block k starts with a fresh episode; its seed is derived from the collection's seed and k.
 """
 
 from collections import Counter
@@ -19,8 +19,8 @@ from palpate.collecting.stepping import STATES, Stepping
 from palpate.data.files import FIELDS
 from palpate.data.transitions import Transitions
 
-DISOWNED = ("grazing", "unsettled")  # what an environment may say of a step that is none to learn from
-IN_VAIN = 200  # triples dropped one after the other, until something must be wrong
+DISOWNED = ("grazing", "unsettled")  # entries of info that mark steps to drop
+IN_VAIN = 200  # consecutive dropped triples after which collecting fails
 NO_TRUTH = (
     "this environment does not report true states, or not always; needed are agent and object in the info of reset and "
     "step (and, where they are known, angle there and contact in that of step), or truth= that says where to read them"
@@ -29,15 +29,12 @@ SAY_WHERE = (
     "say where the agent is, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap the environment so "
     'that it reports info["displacement"]'
 )
-FEW = 16  # triples in which an agent may well stand still
+FEW = 16  # triples in which an agent may stand still
 
 
 @final
 class Shipped:
-    """A function that makes an environment, with those that read from it, on its way to another process.
-
-    Plain pickle does not take functions of a script or lambdas.
-    """
+    """Makes a `Stepped` in another process, by cloudpickle: pickle refuses lambdas and functions of a script."""
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], stepping: Stepping, labelled: bool) -> None:
         self._parts = make, stepping, labelled
@@ -66,7 +63,7 @@ class _Row(NamedTuple):
 
 @final
 class Stepped:
-    """An environment as a maker of blocks."""
+    """Steps an environment and makes blocks of triples."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], stepping: Stepping, *, labelled: bool, ours: bool) -> None:
         self.env, self._how, self._labelled, self._ours = env, stepping, labelled, ours
@@ -134,7 +131,7 @@ class Stepped:
         raise ValueError(_in_vain(dropped))
 
     def _motion(self, now: Moment, rng: np.random.Generator) -> tuple[Moment, bool, "_Tally"]:
-        """All steps of one triple; whether the episode is over."""
+        """All steps of one triple; returns the last moment, whether the episode is over, and the tally."""
         how, tally, over = self._how, _Tally(self._how), False
         action = self._choose(now, rng)
         for taken in range(1, how.aggregate + 1):
@@ -150,7 +147,7 @@ class Stepped:
         return now, over, tally
 
     def _rest(self, now: Moment, tally: "_Tally") -> tuple[Moment, bool, bool]:
-        """Wait: the last moment, whether the episode is over, whether the scene rests."""
+        """Wait; returns the last moment, whether the episode is over, and whether the scene rests."""
         before = self._watch(now)
         for _ in range(self._how.settle):
             now, over = self._step(self._hold(now), tally)
@@ -204,11 +201,11 @@ class Stepped:
                     "render_mode='rgb_array'"
                 )
             return picture.copy()
-        # What is not finite `Transitions` tells, with its row.
+        # `Transitions` reports values that are not finite, with their row.
         return np.array(now.observation) if wanted is None else read("observation", wanted, now)
 
     def _position(self, now: Moment) -> Any:
-        """[n], None where it is not known."""
+        """[n], or None if it is unknown."""
         if self._how.agent_position is None:
             return None
         position = read("agent_position", self._how.agent_position, now).astype(np.float64)
@@ -226,7 +223,7 @@ class Stepped:
         return seen if position is None else [*seen, position]
 
     def _state(self, now: Moment) -> dict[str, np.ndarray]:
-        """Of the true states those that are known at one moment."""
+        """The true states that are known at one moment."""
         if self._how.truth is None:
             known = {name: read(f"info {name}", f"info:{name}", now) for name in STATES if name in now.info}
         else:
@@ -260,13 +257,13 @@ class Stepped:
 
 @final
 class _Tally:
-    """What adds up over the steps of a triple."""
+    """Sums over the steps of a triple."""
 
     def __init__(self, how: Stepping) -> None:
         self.displacement: Any = None
         self.contact: bool | None = None
         self.faults: set[str] = set()
-        self.lost = False  # the episode cannot go on
+        self.lost = False  # the episode cannot be continued
         self._how = how
         self._reader = "info:contact" if how.truth is None else how.truth.get("contact")
 
@@ -285,7 +282,7 @@ class _Tally:
 
 
 def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:
-    """The action itself, should it be one that leads there and back."""
+    """The action itself, if it can be a displacement."""
     space = now.env.action_space
     if not _goes_both_ways(space) or len(space.shape or ()) != 1:
         raise ValueError(
@@ -295,7 +292,7 @@ def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:
 
 
 def _goes_both_ways(space: gymnasium.Space[Any]) -> bool:
-    """Whether 0 lies inside; where it is a corner, as of targets or thrusts, actions are no ways to go."""
+    """Whether 0 lies inside the space; if it is a corner, as for targets or thrusts, actions are not displacements."""
     return isinstance(space, Box) and bool(((space.low < 0) & (space.high > 0)).all())
 
 
@@ -321,7 +318,7 @@ def _stack(rows: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def _truth_columns(truth: tuple[dict[str, np.ndarray], ...], n: int) -> dict[str, np.ndarray]:
-    """Nothing where agent and object are not both known."""
+    """Empty unless agent and object are both known."""
     names = set().union(*truth)
     if not {"agent", "object"} <= names:
         return {}

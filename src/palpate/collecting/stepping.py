@@ -1,4 +1,4 @@
-"""How triples are made of an environment's steps: where the agent is, how long a triple lasts, when the scene rests."""
+"""Settings that turn an environment's steps into triples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ STATES = ("agent", "object", "angle")
 
 @dataclass(frozen=True, kw_only=True)
 class Stepping:
-    """How triples are made of an environment's steps. A function that reads is given a `Moment`."""
+    """Settings that turn an environment's steps into triples. Functions that read receive a `Moment`."""
 
     agent_position: Reader | None = None
     """Where the agent is, [n]: the triple's action is the difference. When left out, it is what the environment reports
@@ -82,7 +82,7 @@ class Stepping:
         return (self.watch,) if isinstance(self.watch, str) or callable(self.watch) else tuple(self.watch)
 
     def attributes(self) -> dict[str, Any]:
-        """What differs from the defaults, for a file to say."""
+        """The settings that differ from the defaults, as attributes of a file."""
         said: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)

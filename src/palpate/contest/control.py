@@ -1,26 +1,25 @@
-"""`palpate control`: PPO runs that are not there yet, one JSON each, then the comparison of all that are."""
+"""`palpate control`: make the missing PPO runs, one JSON each."""
 
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-
-import palpate
-from palpate.contest.compare import grouped, write_contest
+from palpate.config import TrainingConfig
+from palpate.contest.compare import grouped
 from palpate.control.claims import demand_same, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
-from palpate.disk import Busy, alone, write_whole
-from palpate.progress import bar
+from palpate.disk import alone, write_whole
+from palpate.progress import Rate, bar
 from palpate.representation import Representation, load
+from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, read_results
-from palpate.reproduce.runs import commit, hardware
+from palpate.training.loop import training_device
 
-# What a model must be to be called by these names: its method, and how it places the object.
+# The method of a model and how it places the object, by the name of the representation.
 KINDS = {
     "interaction": ("interaction", ("likelihood",)),
     "paper": ("interaction", ("gaussian", "point")),
@@ -35,13 +34,26 @@ HOW = {
 }
 
 
-class Report(NamedTuple):
-    """What came of it."""
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One PPO run: its settings, the folder of the trained model if it needs one, and the folder of the results."""
 
-    finished: list[str]  # names of runs made now
-    skipped: list[str]  # and of those that were there
-    table: str  # Markdown
-    written: list[Path]
+    representation: str
+    seed: int
+    config: ControlConfig
+    out: Path
+    folder: Path | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.representation}-{self.seed}"
+
+    @property
+    def path(self) -> Path:
+        return self.out / f"{self.name}.json"
+
+    def model(self) -> Representation | None:
+        return None if self.folder is None else _model(self.representation, self.folder)
 
 
 def control(
@@ -53,105 +65,76 @@ def control(
     model: str | None = None,
     force: bool = False,
     show: bool = True,
-) -> Report:
-    """Train one policy for each seed, then compare everything in `out`.
+) -> tuple[list[str], list[str]]:
+    """Train one policy for each seed; returns the names of runs made now and of runs that existed.
 
-    `model` is the folder of a trained representation; `{seed}` in it stands for the seed. A run whose JSON is there is
-    skipped, one that was interrupted goes on; `palpate.training.loop.Interrupted` is raised by Ctrl-C, and all is kept.
-    What cannot be run or compared is refused before anything is run, or deleted with `force`.
+    `model` is the folder of a trained representation; `{seed}` in it stands for the seed. An interrupted run is
+    continued; Ctrl-C raises `palpate.training.loop.Interrupted` and keeps everything. Settings that cannot be run, or
+    not be compared with the runs in `out`, are refused before anything is run or deleted.
     """
     if not seeds:
         raise ValueError("there are no seeds to run; give at least one")
-    folders = [_model_folder(representation, model, seed) for seed in seeds]
-    names = [f"{representation}-{seed}" for seed in seeds]
-    _demand_fit(representation, seeds, config, out, folders, force)
+    what: dict[str, Any] = {"representation": representation, "config": config, "out": out}
+    entries = [Entry(seed=seed, folder=_model_folder(representation, model, seed), **what) for seed in seeds]
+    _demand_fit(entries, force)
+    out.mkdir(parents=True, exist_ok=True)
     if force:
-        for name in names:
-            with _only_one(out / name):
-                (out / f"{name}.json").unlink(missing_ok=True)
-                shutil.rmtree(out / name, ignore_errors=True)
+        for entry in entries:
+            with alone(out / entry.name):
+                entry.path.unlink(missing_ok=True)
+                shutil.rmtree(out / entry.name, ignore_errors=True)
     finished: list[str] = []
     skipped: list[str] = []
-    for name, seed, folder in zip(names, seeds, folders, strict=True):
-        with _only_one(out / name):
-            made = _perform(representation, seed, config, out, folder, show)
-        (finished if made else skipped).append(name)
-    table, written = write_contest(out)
-    return Report(finished, skipped, table, written)
+    for entry in entries:
+        with alone(out / entry.name):  # two processes would write to the same curve
+            (skipped if entry.path.exists() else finished).append(entry.name)
+            if not entry.path.exists():
+                _perform(entry, show)
+    return finished, skipped
 
 
-def _demand_fit(
-    representation: str, seeds: Sequence[int], config: ControlConfig, out: Path, folders: list[Path | None], force: bool
-) -> None:
-    """That these runs can be made, and compared with what is in `out`; none there is quietly taken for another one."""
+def _demand_fit(entries: Sequence[Entry], force: bool) -> None:
+    """Refuse runs that cannot be made, or not be compared with those in the folder of the results."""
     demand_ppo()
-    there = {
-        (row["representation"], row["seed"]): row for row in read_results(out) if row.get("experiment") == "control"
-    }
-    for seed, folder in zip(seeds, folders, strict=True):
-        model = None if folder is None else _model(representation, folder)
-        settings = settings_of(representation, config, seed, model)
-        path, key = out / f"{representation}-{seed}.json", (representation, seed)
-        if path.exists() and not force:
-            if key not in there:
-                raise ValueError(f"{path} is not the JSON of a run; delete it, or choose another folder with --out")
-            demand_same(path, there[key]["settings"], settings)
-        length = config.rollouts * config.rollout_steps
-        there[key] = {"representation": representation, "seed": seed, "settings": settings, "curve": [[length]]}
+    rows = [row for row in read_results(entries[0].out) if row.get("experiment") == "control"]
+    there = {f"{row['representation']}-{row['seed']}": row for row in rows}
+    for entry in entries:
+        settings = settings_of(entry.representation, entry.config, entry.seed, entry.model())
+        if entry.path.exists() and not force:
+            if entry.name not in there:
+                raise ValueError(
+                    f"{entry.path} is not the JSON of a run; delete it, or choose another folder with --out"
+                )
+            demand_same(entry.path, there[entry.name]["settings"], settings)
+        length = entry.config.rollouts * entry.config.rollout_steps
+        planned = {"representation": entry.representation, "seed": entry.seed, "settings": settings}
+        there[entry.name] = planned | {"curve": [[length]]}
     grouped(list(there.values()))
 
 
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """One process at a time at a run: two would write into each other's curve."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with alone(folder):
-            yield
-    except Busy:
-        raise ValueError(
-            f"another process is at {folder.name}; wait for it, or take other seeds with --first-seed"
-        ) from None
-
-
-def _perform(representation: str, seed: int, config: ControlConfig, out: Path, folder: Path | None, show: bool) -> bool:
-    """Whether a run was made."""
-    ppo = demand_ppo()
-    name = f"{representation}-{seed}"
-    path = out / f"{name}.json"
-    if path.exists():
-        return False
-    model = None if folder is None else _model(representation, folder)
-    total, began = config.rollouts * config.rollout_steps, time.monotonic()
-    first: tuple[int, float] | None = None
-    shown = ""
-    with bar(name, total, show) as advance:
+def _perform(entry: Entry, show: bool) -> None:
+    config, began = entry.config, time.monotonic()
+    rate, shown = Rate(), ""
+    with bar(entry.name, config.rollouts * config.rollout_steps, show) as advance:
 
         def watch(step: int, readings: dict[str, float]) -> None:
-            nonlocal first, shown
-            now = time.monotonic()
-            first = first or (step, now)
+            nonlocal shown
             if "return" in readings:
                 shown = f"return {readings['return']:.2f}, goals {readings['goals']:.0%}"
-            rate = (step - first[0]) / max(now - first[1], 1e-3)
-            advance(step, f"{shown}, {rate:,.0f} steps/s")
+            advance(step, f"{shown}, {rate(step):,.0f} steps/s")
 
-        measured = ppo.train(representation, config, seed, model, out / name, watch)
-    device = torch.device("cuda" if torch.cuda.is_available() and config.device != "cpu" else "cpu")
+        folder = entry.out / entry.name
+        measured = demand_ppo().train(entry.representation, config, entry.seed, entry.model(), folder, watch)
     row = {
         "format": FORMAT,
         "experiment": "control",
-        "representation": representation,
-        "seed": seed,
+        "representation": entry.representation,
+        "seed": entry.seed,
         **measured,
-        "seconds": round(time.monotonic() - began, 1),  # of this process; a run that was interrupted took longer
-        "hardware": hardware(device),
-        "torch": torch.__version__,
-        "palpate": palpate.__version__,
-        "commit": commit(),
+        "seconds": round(time.monotonic() - began, 1),  # of this process; an interrupted run took longer
+        **provenance(training_device(TrainingConfig(device=config.device))),
     }
-    write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
-    return True
+    write_whole(entry.path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
 
 
 def _model_folder(representation: str, model: str | None, seed: int) -> Path | None:
@@ -171,7 +154,7 @@ def _model_folder(representation: str, model: str | None, seed: int) -> Path | N
 
 
 def _model(representation: str, folder: Path) -> Representation:
-    """The model, if it is what its name says."""
+    """The model, if it is of the kind that `representation` names."""
     model = load(folder)
     method, external = KINDS[representation]
     found = model.config.method, model.config.objective.external
@@ -190,7 +173,7 @@ def _model(representation: str, folder: Path) -> Representation:
 
 
 def demand_ppo() -> Any:
-    """The room where it is done; says so if what it needs is not installed."""
+    """The module `palpate.control.ppo`; an error names the extra if it is not installed."""
     try:
         from palpate.control import ppo
     except ModuleNotFoundError as error:

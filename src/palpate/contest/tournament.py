@@ -1,4 +1,4 @@
-"""`palpate reproduce control`: the representations that are missing, then PPO from each of them, and the comparison."""
+"""`palpate reproduce control`: make the missing representations, then train PPO from each of them."""
 
 import json
 from collections.abc import Collection
@@ -7,23 +7,23 @@ from typing import NamedTuple
 
 from palpate.contest.control import control, demand_ppo
 from palpate.control.settings import REPRESENTATIONS, ControlConfig
-from palpate.reproduce.campaign import Report, most_jobs, reproduce
+from palpate.reproduce.campaign import Report, reproduce
 from palpate.reproduce.presets import Case, Preset, cases
 from palpate.reproduce.runs import Place
 
 METHODS = {"interaction": "ours", "paper": "paper-gaussian", "vae": "vae", "transporter": "transporter"}
-WORLD = "third"  # of Soccer, which the game is seen as
+WORLD = "third"  # the view of Soccer in which the game is played
 FOLDER = "control"  # in the folder of the results
 DIVERGED = "its loss was not finite, so there is no model to play with"
 EVALUATIONS, MOST_BETWEEN = 12, 20_000  # of a run at least, and steps between two
 
 
 class Games(NamedTuple):
-    """What came of it."""
+    """The outcome of a tournament."""
 
     representations: Report
     finished: list[str]  # names of PPO runs made now
-    skipped: list[str]  # and of those that were there
+    skipped: list[str]  # names of PPO runs that existed
 
 
 def tournament(
@@ -37,10 +37,10 @@ def tournament(
     play_again: bool = False,
     show: bool = True,
 ) -> Games:
-    """Let a policy of each seed learn from the representation of the same seed, from true states and from pixels.
+    """Train a policy for each seed from the representation of that seed, from true states and from pixels.
 
-    Representations are runs of `soccer` in third person, `jobs` at a time, and stay there with their models. If one of
-    them fails, nothing is played.
+    Representations are runs of `soccer` in third person, `jobs` at a time; their models are kept. If one of them
+    fails, no policy is trained.
     """
     demand_ppo()
     wanted = _order(representations)
@@ -50,13 +50,7 @@ def tournament(
         place = replace(place, keep_worlds=(WORLD,))
         if not learn_again:
             _demand_models(planned, place)
-        learned = reproduce(
-            planned,
-            place,
-            jobs=most_jobs(planned, place.device) if jobs is None else jobs,
-            force=learn_again,
-            show=show,
-        )
+        learned = reproduce(planned, place, jobs=jobs, force=learn_again, show=show)
         for case in planned:
             if not place.model(case).exists():
                 learned.failed.setdefault(f"{case.experiment}/{case.name}", DIVERGED)
@@ -64,7 +58,7 @@ def tournament(
     skipped: list[str] = []
     for name in wanted if not learned.failed else ():
         folder = place.out / "soccer" / "models" / f"{WORLD}-{METHODS[name]}-{{seed}}" if name in METHODS else None
-        report = control(
+        made, existing = control(
             name,
             range(seeds),
             settings(preset, name, place.device),
@@ -73,13 +67,13 @@ def tournament(
             force=play_again,
             show=show,
         )
-        finished += report.finished
-        skipped += report.skipped
+        finished += made
+        skipped += existing
     return Games(learned, finished, skipped)
 
 
 def demand_models(preset: Preset, seeds: int, place: Place) -> None:
-    """That what is there can be played with; asked before anything long is begun."""
+    """Refuse existing representations without a model, before anything long starts."""
     _demand_models(_learned(preset, seeds, _order(())), place)
 
 
@@ -90,7 +84,7 @@ def settings(preset: Preset, representation: str, device: str) -> ControlConfig:
 
 
 def _order(representations: Collection[str]) -> list[str]:
-    """The limit first, since scores need it, and the longest last."""
+    """True states first, because scores need them; the longest runs last."""
     for name in representations:
         if name not in REPRESENTATIONS:
             raise ValueError(f"method is {name!r}; control has {', '.join(REPRESENTATIONS)}")
@@ -105,7 +99,7 @@ def _learned(preset: Preset, seeds: int, wanted: Collection[str]) -> list[Case]:
 
 
 def _demand_models(planned: list[Case], place: Place) -> None:
-    """That no representation is there of which only the numbers were kept."""
+    """Refuse representations of which only the numbers were kept."""
     for case in planned:
         path = place.result(case)
         if not path.exists() or place.model(case).exists():

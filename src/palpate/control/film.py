@@ -1,4 +1,4 @@
-"""A film of a policy at play, as a GIF that a person can watch."""
+"""A film of a policy that plays, as a GIF."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from palpate.envs.soccer import Scene, Soccer
 WIDTH, HEIGHT = 320, 270
 COLOURS = 96
 FRAME_MS, PAUSE_MS = 350, 1100
-AFTER_GOAL = 1  # frames that an episode goes on for the eye
+AFTER_GOAL = 1  # frames shown after a goal
 GOLD, WHITE, SHADE = (255, 214, 60), (255, 255, 255), (20, 40, 20)
 
 
@@ -24,11 +24,11 @@ def film(
     seed: int,
     episodes: int,
 ) -> None:
-    """Play `episodes` with the starts `seed`, `seed + 1`, ... and write what a camera beside the field sees."""
+    """Play `episodes` with the starts `seed`, `seed + 1`, ... and write the pictures of the camera beside the field."""
     frames: list[Image.Image] = []
     durations: list[int] = []
     game: Any = env.unwrapped
-    stage = Soccer()  # of its own: one that draws small observations and large pictures in turn is slow
+    stage = Soccer()  # a second world: alternating between small and large pictures in one is slow
     try:
         for episode in range(episodes):
             o, info = env.reset(seed=seed + episode)
@@ -45,7 +45,7 @@ def film(
     finally:
         stage.close()
         env.close()
-    # One palette for all, without dithering: what does not move is stored once.
+    # One palette and no dithering: pixels that do not change are stored once.
     sample = Image.fromarray(np.concatenate([np.asarray(frame) for frame in frames[:: max(1, len(frames) // 6)]]))
     palette = sample.quantize(COLOURS, method=Image.Quantize.MEDIANCUT)
     flat = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]

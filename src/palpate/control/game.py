@@ -1,4 +1,4 @@
-"""The game as a run sets it up; light, since every worker process imports it."""
+"""The game as a run sets it up. Every worker process imports this module, so it imports nothing heavy."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
@@ -23,7 +23,7 @@ def make_game(options: Mapping[str, Any]) -> gymnasium.Env[np.ndarray, np.ndarra
 
 
 def game_options(representation: str, config: ControlConfig, model: "Representation | None") -> dict[str, Any]:
-    """How the game is set up: with true states nothing is drawn, and a model sees pictures of its own size."""
+    """Options of the game: true states need no pictures, and a model reads pictures of its own size."""
     if (model is None) == (representation in LEARNED):
         raise ValueError(
             f"representation is {representation!r}, which needs {'a' if model is None else 'no'} trained model"
@@ -39,10 +39,10 @@ def game_options(representation: str, config: ControlConfig, model: "Representat
 
 @final
 class Painter:
-    """Scenes [b, 8] of any number of games to pictures, all in this process.
+    """Draws scenes [b, 8] of all games in this process.
 
-    OpenGL contexts of several processes on one GPU take turns, and a turn is longer than it takes to draw a small
-    picture: there, one process that draws for all is faster. In software each process had better draw its own.
+    On a GPU this is faster than drawing in each worker: OpenGL contexts of several processes take turns, and a turn
+    takes longer than a small picture. In software it is slower.
     """
 
     def __init__(self, size: int) -> None:
@@ -50,7 +50,7 @@ class Painter:
         self.space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
 
     def demand(self, space: gymnasium.Space[Any]) -> None:
-        """That observations of this space are scenes."""
+        """Refuse observations that are not scenes."""
         if space.shape != (8,):
             raise ValueError(f"the environment's observations are {space}; allowed are scenes")
 
@@ -58,7 +58,7 @@ class Painter:
         return self._world.observe(Scene(scenes[:, :2], scenes[:, 2:4], scenes[:, 4:]))
 
     def in_software(self) -> bool:
-        """Whether OpenGL draws on the CPU here, by the name that it gives itself."""
+        """Whether OpenGL draws on the CPU, by the name of its renderer."""
         return any(word in self._world.drawn_by().lower() for word in ("llvmpipe", "softpipe", "swrast", "software"))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Policies: what they see of an observation, and how one that was trained is read back."""
+"""Policies: their input, and loading a trained one."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Act = Callable[[Any], np.ndarray]
 
 
 class Standardised(BaseFeaturesExtractor):
-    """Vectors on the scale of what a random policy sees; measured once, then fixed, and kept with the policy."""
+    """Standardises vectors by the mean and spread that a random policy observes; stored with the policy."""
 
     mean: Tensor
     spread: Tensor
@@ -33,7 +33,7 @@ class Standardised(BaseFeaturesExtractor):
     def measure(self, observations: np.ndarray) -> None:
         seen = torch.from_numpy(observations).to(self.mean)
         self.mean.copy_(seen.mean(0))
-        # A number that does not vary says nothing, and must not be blown up.
+        # A constant number carries no information and must not be amplified.
         spread = seen.std(0)
         self.spread.copy_(torch.where(spread > 1e-6, spread, 1.0))
 
@@ -54,7 +54,7 @@ class Convolutions(BaseFeaturesExtractor):
 
 
 def policy_arguments(representation: str, config: ControlConfig) -> dict[str, Any]:
-    """What stable-baselines3's policy is built with."""
+    """Arguments of stable-baselines3's policy."""
     pixels = representation == "pixels"
     return {
         "net_arch": {"pi": [config.hidden] * 2, "vf": [config.hidden] * 2},
@@ -66,8 +66,8 @@ def policy_arguments(representation: str, config: ControlConfig) -> dict[str, An
 def load_policy(path: Path) -> Act:
     """A trained policy as a function from observations [b, ...] to actions [b, n], without noise; nothing is unpickled.
 
-    `path` is the folder of a run, or its `policy.safetensors`. Its observations are those of the run: what
-    `palpate.wrap` gives, true states, or pictures with channels first.
+    `path` is the folder of a run, or its `policy.safetensors`. The observations are those of the run: from
+    `palpate.wrap`, true states, or pictures with channels first.
     """
     path = path / "policy.safetensors" if path.is_dir() else path
     groups, facts = read_state(path)

@@ -23,7 +23,6 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
 
 from palpate.checkpoint import read_state, write_state
-from palpate.collecting.workers import available_cores
 from palpate.config import TrainingConfig
 from palpate.control.claims import claim, demand_own, settings_of
 from palpate.control.film import film
@@ -36,11 +35,12 @@ from palpate.interrupts import interrupt_between_steps
 from palpate.representation import Representation
 from palpate.runlog import RunLog, read_log
 from palpate.training.loop import Interrupted, NonFiniteLoss, training_device
+from palpate.workers import available_cores
 
 HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
-RANDOM_SEED = 0  # of the policy that all are compared with
-MOST_STEPPING = 4  # processes that draw nothing: more of them take longer to ask than they save
-SAVE_SECONDS = 30.0  # at most so much work is lost with a process that is killed, and a rollout
+RANDOM_SEED = 0  # of the random policy
+MOST_STEPPING = 4  # workers that do not draw: with more of them, communication costs more than it saves
+SAVE_SECONDS = 30.0  # between checkpoints, so that a killed process loses little work
 LOSSES = {"train/value_loss": "value_loss", "train/approx_kl": "kl", "train/std": "spread"}
 
 Watch = Callable[[int, dict[str, float]], None]
@@ -76,7 +76,7 @@ def play(env: VecEnv, act: Act, episodes: int, seed: int, see: Callable[[Any], o
 
 @final
 class Run:
-    """The environments, the policy in them, and how far it is."""
+    """The environments, the policy, and the progress of its training."""
 
     def __init__(self, representation: str, config: ControlConfig, seed: int, model: Representation | None) -> None:
         self.representation, self.config, self.seed, self.model = representation, config, seed, model
@@ -102,7 +102,7 @@ class Run:
                 clip_range=config.clip_range,
                 ent_coef=config.entropy,
                 policy_kwargs=policy_arguments(representation, config),
-                # What has a few thousand weights is faster without a GPU.
+                # A few thousand weights train faster on the CPU.
                 device=device if representation == "pixels" else "cpu",
                 seed=seed,
             )
@@ -118,7 +118,7 @@ class Run:
         self.random: dict[str, float] = {}
 
     def _painter(self, device: torch.device) -> Painter | None:
-        """Who draws for all environments, where one should."""
+        """Draws for all environments in this process; None if each worker draws its own."""
         draw = self.config.draw
         if self.representation == "truth" or draw == "apart" or (draw == "auto" and device.type != "cuda"):
             return None
@@ -140,19 +140,19 @@ class Run:
         return self.rollout * self.config.rollout_steps
 
     def begin(self) -> None:
-        """Play at random: what everything is compared with, and the scale of the observations."""
+        """Play at random: measures the random policy's return and the scale of the observations."""
         seen: list[np.ndarray] = []
         rng, box = np.random.default_rng(RANDOM_SEED), self.env.action_space
         assert isinstance(box, gymnasium.spaces.Box)
         act = lambda o: rng.uniform(box.low, box.high, (self.env.num_envs, *box.shape)).astype(np.float32)  # noqa: E731
-        scale = isinstance(self.ppo.policy.features_extractor, Standardised)
-        played = play(self.env, act, self.config.episodes, HELD_OUT_SEED, seen.append if scale else None)
-        self.random = played.summary()
-        if isinstance(self.ppo.policy.features_extractor, Standardised):
-            self.ppo.policy.features_extractor.measure(np.concatenate(seen))
+        extractor = self.ppo.policy.features_extractor
+        see = seen.append if isinstance(extractor, Standardised) else None
+        self.random = play(self.env, act, self.config.episodes, HELD_OUT_SEED, see).summary()
+        if isinstance(extractor, Standardised):
+            extractor.measure(np.concatenate(seen))
 
     def advance(self) -> dict[str, float]:
-        """A rollout and its update; how long they took and what was learned."""
+        """One rollout and its update; returns losses and seconds."""
         state = np.random.SeedSequence([self.seed, self.rollout]).generate_state(3)
         torch.manual_seed(int(state[0]))
         np.random.seed(int(state[1]))  # noqa: NPY002 - stable-baselines3 shuffles by it
@@ -163,7 +163,7 @@ class Run:
         clock = Clock()
         try:
             self.ppo.learn(self.config.rollout_steps, clock, log_interval=10**9, reset_num_timesteps=False)
-        except ValueError as error:  # torch takes no Gaussian around nan, and says so at length
+        except ValueError as error:  # torch refuses a Gaussian around nan
             self._demand_finite(error)
             raise
         self._demand_finite()
@@ -179,10 +179,13 @@ class Run:
                 f"the policy is no longer finite in rollout {self.rollout + 1}; lower the learning rate"
             ) from error
 
+    def act(self, o: Any) -> np.ndarray:
+        """The policy without its noise."""
+        return self.ppo.predict(o, deterministic=True)[0]
+
     def evaluate(self) -> Played:
         """The policy without its noise, on the held-out starts."""
-        act = lambda o: self.ppo.predict(o, deterministic=True)[0]  # noqa: E731
-        return play(self.env, act, self.config.episodes, HELD_OUT_SEED)
+        return play(self.env, self.act, self.config.episodes, HELD_OUT_SEED)
 
     def save(self, folder: Path) -> None:
         moments = {
@@ -195,7 +198,7 @@ class Run:
         write_state(folder / "checkpoint" / "state.safetensors", groups, facts)
 
     def restore(self, folder: Path) -> bool:
-        """Whether there was something to go on from."""
+        """Returns whether there was a checkpoint."""
         path = folder / "checkpoint" / "state.safetensors"
         if not path.exists():
             return False
@@ -222,7 +225,7 @@ class Run:
 
 @final
 class Clock(BaseCallback):
-    """When a rollout began, its first episodes included, and when it was complete and the update began."""
+    """Seconds of a rollout and of its update."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,7 +249,7 @@ def train(
     folder: Path,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Train one policy in `folder`, from where it stopped if it did; what was measured, ready for JSON.
+    """Train one policy in `folder`; an interrupted run is continued. Returns the measurements, ready for JSON.
 
     The folder holds `run.json`, `metrics.jsonl`, `checkpoint/` and at the end `policy.safetensors` and `film.gif`.
     """
@@ -254,7 +257,7 @@ def train(
     demand_own(folder, settings)
     run = Run(representation, config, seed, model)
     try:
-        claim(folder, settings)  # not before all settings have been found good
+        claim(folder, settings)  # after all settings are validated
         resumed = run.restore(folder)
         log = RunLog(folder, run.step if resumed else -1, tensorboard=config.tensorboard)
         try:
@@ -263,10 +266,9 @@ def train(
             log.close()
         run.save_policy(folder / "policy.safetensors")
         if config.film:
-            act = lambda o: run.ppo.predict(o, deterministic=True)[0]  # noqa: E731
-            film(folder / "film.gif", _filmed(run), act, HELD_OUT_SEED, config.film)
+            film(folder / "film.gif", _filmed(run), run.act, HELD_OUT_SEED, config.film)
         last = run.evaluate()
-    except KeyboardInterrupt:  # not between two rollouts, where the loop hears it
+    except KeyboardInterrupt:  # outside of the loop, which handles it between two rollouts
         raise Interrupted(f"stopped at step {run.step} of {config.rollouts * config.rollout_steps}") from None
     finally:
         run.close()
@@ -313,12 +315,12 @@ def _loop(run: Run, folder: Path, log: RunLog, watch: Watch | None, *, fresh: bo
             if measured or time.monotonic() - saved > SAVE_SECONDS:
                 if not measured:
                     log.write(run.step, spent)
-                run.save(folder)  # rows of the log first: those after the checkpoint are forgotten
+                run.save(folder)  # after the log: its rows behind the checkpoint are discarded
                 spent, saved = dict.fromkeys(spent, 0.0), time.monotonic()
         if run.rollout < config.rollouts:
             log.write(run.step, spent)
             run.save(folder)
-        if run.rollout < config.rollouts or interrupted():  # also in the last rollout: no other run is to begin
+        if run.rollout < config.rollouts or interrupted():  # also in the last rollout: no other run may start
             raise Interrupted(f"stopped after step {run.step} of {config.rollouts * config.rollout_steps}")
 
 

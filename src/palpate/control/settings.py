@@ -1,4 +1,4 @@
-"""Every choice of a PPO run; light to import, so that the command line can show it as flags."""
+"""Settings of a PPO run; light to import, because the command line shows them as flags."""
 
 import math
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class ControlConfig:
         demand(self.draw in ("auto", "apart", "together"), "draw", "'auto', 'apart' or 'together'")
 
     def epochs_of(self, representation: str) -> int:
-        """From pixels 20 end far from the policy that played the rollout already (docs/control.md)."""
+        """Fewer passes from pixels: more of them move the policy too far from that of the rollout (docs/control.md)."""
         return self.epochs or (10 if representation == "pixels" else 40)
 
     @property
@@ -98,5 +98,5 @@ class ControlConfig:
         return -(-self.steps // self.rollout_steps)
 
 
-# Fields that say where and how fast, not what.
+# Fields that no number depends on.
 NOT_A_SETTING = ("workers", "draw", "film", "device", "tensorboard")

@@ -1,4 +1,4 @@
-"""Environments as stable-baselines3 steps them: many at once, and with positions for observations."""
+"""Environments in the interface of stable-baselines3: several at once, and with encoded observations."""
 
 from itertools import pairwise
 from typing import Any, Protocol, final
@@ -7,25 +7,25 @@ import gymnasium
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from palpate.control.shards import Make, Remote, Shard
-from palpate.interrupts import deaf_children
+from palpate.control.shards import Make, Shard, serve_shard
+from palpate.workers import Worker, dismiss
 
 
 @final
 class Envs(VecEnv):
-    """`count` environments in `workers` processes; with 0 they are stepped by this one."""
+    """`count` environments in `workers` processes; with 0 workers this process steps them."""
 
     def __init__(self, make: Make, count: int, workers: int) -> None:
         workers = min(workers, count)
-        self._workers: list[Remote] = []
+        self._workers: list[Worker] = []
         self._shard = None if workers else Shard(make, count)
         share = [count // max(workers, 1) + (i < count % max(workers, 1)) for i in range(workers)]
         self._cuts = np.cumsum(share)[:-1]
         self._closed = False
         try:
-            with deaf_children():
-                self._workers += [Remote(make, k) for k in share]
-            spaces, *_ = [self._shard.spaces] if self._shard else [worker.answer() for worker in self._workers]
+            for k in share:
+                self._workers.append(Worker(serve_shard, make, k))
+            spaces, *_ = [self._shard.spaces] if self._shard else [worker.receive() for worker in self._workers]
         except BaseException:
             self.close()
             raise
@@ -51,8 +51,7 @@ class Envs(VecEnv):
         self._closed = True
         if self._shard is not None:
             self._shard.close()
-        for worker in self._workers:
-            worker.close()
+        dismiss(self._workers)
 
     def _split(self, rows: Any) -> list[Any]:
         if not self._workers:
@@ -64,10 +63,10 @@ class Envs(VecEnv):
         if self._shard is not None:
             return [getattr(self._shard, name)(arguments[0])]
         for worker, argument in zip(self._workers, arguments, strict=True):
-            worker.send(name, argument)
-        return [worker.answer() for worker in self._workers]
+            worker.send((name, argument))
+        return [worker.receive() for worker in self._workers]
 
-    # What stable-baselines3 may ask beside; nothing here has attributes to offer.
+    # The rest of the interface; these environments have no attributes.
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         if attr_name == "render_mode":
             return [None] * self.num_envs
@@ -84,20 +83,20 @@ class Envs(VecEnv):
 
 
 class Reader(Protocol):
-    """What is seen in place of an observation: a representation's positions, or a picture of a scene."""
+    """Replaces observations: by a representation's positions, or by a picture of a scene."""
 
     @property
     def space(self) -> gymnasium.Space[Any]: ...
 
     def demand(self, space: gymnasium.Space[Any], /) -> None:
-        """That observations of this space can be read."""
+        """Refuse a space whose observations cannot be read."""
 
     def __call__(self, observation: np.ndarray, /) -> np.ndarray: ...
 
 
 @final
 class VecRead(VecEnvWrapper):
-    """Many environments of stable-baselines3, their observations read all at once."""
+    """Environments of stable-baselines3 whose observations are read in one batch."""
 
     def __init__(self, env: VecEnv, reader: Reader) -> None:
         reader.demand(env.observation_space)

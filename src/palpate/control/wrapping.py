@@ -1,4 +1,4 @@
-"""`palpate.wrap`: an environment whose observations are what a representation says of them.
+"""`palpate.wrap`: an environment with the positions of a representation as observations.
 
 Legend: b observations, n ambient dimension, d numbers that a policy sees.
 """
@@ -21,12 +21,12 @@ EAGER_CALLS = 3  # before a CUDA graph is captured: memory settles, and kernels 
 def wrap(env: Any, model: Representation, *, covariance: bool = False, device: str = "auto") -> Any:
     """The same environment, with observations `[agent, object]` in the action's unit, float32.
 
-    `env` is a Gymnasium environment, a Gymnasium vector environment or a `VecEnv` of stable-baselines3; what comes back
-    is a wrapper of the same kind. Of many environments all observations are encoded at once, those that end an episode
-    among them. With `covariance` the n x n numbers of the object's ellipsoid follow, row by row.
+    `env` is a Gymnasium environment, a Gymnasium vector environment or a `VecEnv` of stable-baselines3; the wrapper is
+    of the same kind. The observations of several environments are encoded in one batch, including those that end an
+    episode. With `covariance` the n x n numbers of the object's ellipsoid follow, row by row.
 
-    Of a VAE, which does not place the object, the latent that stands for it comes after the agent; of a Transporter,
-    its two keypoints in their own order. `device` is where to encode; auto: a GPU if there is one.
+    A VAE does not place the object: its latent follows the agent. A Transporter gives its two keypoints in their own
+    order. `device` is where to encode; auto: a GPU if there is one.
     """
     if not isinstance(model, Representation):
         raise ValueError(f"model is a {type(model).__name__}; allowed is a representation, as palpate.load gives it")
@@ -49,15 +49,14 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
 
 @final
 class Reader:
-    """Observations [b, ...] to what a policy sees [b, d], all in one pass; on a GPU it is a CUDA graph."""
+    """Encodes observations [b, ...] to the input of a policy [b, d], in one batch; on a GPU by a CUDA graph."""
 
     def __init__(self, model: Representation, *, covariance: bool = False, device: str = "auto") -> None:
-        where = "cuda" if device == "auto" and torch.cuda.is_available() else device
-        where = "cpu" if where == "auto" else where
-        if torch.device(where).type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"device is {where!r}, but torch sees no GPU here; take 'cpu' or 'auto'")
-        self.model = model.to(where)
-        self._device, self._covariance = torch.device(where), covariance
+        gpu = torch.cuda.is_available()
+        self._device = where = torch.device(("cuda" if gpu else "cpu") if device == "auto" else device)
+        if where.type == "cuda" and not gpu:
+            raise ValueError(f"device is {device!r}, but torch sees no GPU here; take 'cpu' or 'auto'")
+        self.model, self._covariance = model.to(where), covariance
         self._origin = torch.tensor(model.facts.get("origin") or [0.0] * model.config.n, device=where)
         self._graphs: dict[int, Graph] = {}
         config = model.config
@@ -68,12 +67,12 @@ class Reader:
             )
         n, latent = config.n, config.baseline.latent_dim
         width = n + (n if model.model.places_object else latent) + (n * n if covariance else 0)
-        # Networks can say any number; keypoints are points of the picture's unit square.
+        # Networks give any number; keypoints lie in the picture's unit square.
         self._low, self._high = (0.0, 1.0) if config.method == "transporter" else (-np.inf, np.inf)
         self.space = gymnasium.spaces.Box(self._low, self._high, (width,), np.float32)
 
     def demand(self, space: gymnasium.Space[Any]) -> None:
-        """That observations of this space can be read."""
+        """Refuse a space whose observations cannot be encoded."""
         if not isinstance(space, gymnasium.spaces.Box):
             raise ValueError(f"the environment's observations are {space}; allowed are arrays (a Box)")
         self.model.canonical(np.zeros((1, *space.shape), space.dtype))
@@ -96,7 +95,7 @@ class Reader:
         return torch.cat(parts, -1).float().clamp(self._low, self._high)
 
     def _captured(self, o: Tensor) -> np.ndarray:
-        """By a graph of as many rows, of which there are few: batches are filled up to a power of two."""
+        """By a CUDA graph; batches are padded to a power of two, so that there are few graphs."""
         rows = 1 << (len(o) - 1).bit_length()
         if rows not in self._graphs:
             self._graphs[rows] = Graph(self._read, o.new_zeros((rows, *o.shape[1:]), device=self._device))
@@ -111,7 +110,7 @@ class Reader:
 
 @final
 class Graph:
-    """A function of one tensor on a GPU, launched as a whole: a small batch through a ResNet is all launches."""
+    """A function of one tensor as a CUDA graph: the time of a small batch is the time of its kernel launches."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], like: Tensor) -> None:
         self._held = like
@@ -122,12 +121,12 @@ class Graph:
                 function(self._held)
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        gc.collect()  # what a run before this one has left must not be freed while a graph is captured
+        gc.collect()  # garbage of earlier runs must not be freed during the capture
         with torch.cuda.graph(self._graph):
             self._result = function(self._held)
 
     def __call__(self, o: Tensor) -> Tensor:
-        """For as many rows or fewer; the result is valid until the next call."""
+        """For at most as many rows; the result is valid until the next call."""
         self._held[: len(o)].copy_(o)
         self._graph.replay()
         return self._result
@@ -164,7 +163,7 @@ class VectorPositions(gymnasium.vector.VectorWrapper):
 
     def step(self, actions: np.ndarray) -> tuple[Any, ...]:
         observation, reward, terminated, truncated, info = self.env.step(actions)
-        # Where an episode ends and the next begins in one step, the last observation is handed over here.
+        # If an episode ends and the next begins in one step, the last observation is in here.
         ended = np.flatnonzero(info.get("_final_obs", np.zeros(self.num_envs, bool)))
         read = self._reader(
             np.concatenate((observation, np.stack([*info["final_obs"][ended]]))) if len(ended) else observation

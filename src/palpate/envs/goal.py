@@ -8,11 +8,9 @@ import gymnasium
 import numpy as np
 
 from palpate.envs.options import configured
-from palpate.envs.shells import displacement, happened
-from palpate.envs.soccer import Scene, Soccer, SoccerConfig
-from palpate.envs.soccer.cameras import demand_shown
+from palpate.envs.shells import SoccerEnv, displacement
+from palpate.envs.soccer import Scene, SoccerConfig
 from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, GOAL_DEPTH, GOAL_MOUTH, RIGHT_GOAL
-from palpate.envs.soccer.window import Window
 
 MAX_STEPS = 20  # of an episode, the paper's; Gymnasium's TimeLimit truncates there
 GOAL = (RIGHT_GOAL[0] + GOAL_DEPTH / 2, RIGHT_GOAL[1])  # barycentre: between goal line and net, between the posts
@@ -22,15 +20,15 @@ WHOLE_RANGE = round(AGENT_RANGE[1] - AGENT_RANGE[0], 6)
 
 @dataclass(frozen=True, kw_only=True)
 class GoalConfig:
-    """What the paper leaves open; lengths are shares of the unit square's side."""
+    """Settings that the paper leaves open; lengths are shares of the unit square's side."""
 
     # state: [agent, ball]; scene: and the ball's orientation, all that `draw` needs. Neither draws anything.
     observation: Literal["picture", "state", "scene"] = "picture"
-    ball: Literal["centre", "random"] = "centre"  # where it starts; the paper's sentence says both
+    ball: Literal["centre", "random"] = "centre"  # where it starts; the paper is ambiguous
     max_step: float = 0.3  # largest displacement along an axis
     # Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.003.
     agent_speed: float = 0.3
-    end_on_goal: bool = True  # whether a goal terminates the episode: the paper only says how long one is at most
+    end_on_goal: bool = True  # whether a goal terminates the episode; the paper gives the maximal length alone
     size: int = 100  # pixels on a side
 
     def __post_init__(self) -> None:
@@ -48,7 +46,7 @@ def scored(ball: np.ndarray) -> bool:
 
 
 @final
-class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+class SoccerGoalEnv(SoccerEnv):
     """One game. Observations are pictures [h, w, 3] in third person, the true state [agent, ball], or the scene, which
     has the ball's orientation too; an action is the agent's wanted displacement, and a step lasts until the ball rests.
 
@@ -58,54 +56,23 @@ class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     `width` and `height` are those of `render`, the observation's size when left out.
     """
 
-    metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own convention
-
-    def __init__(
-        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
-    ) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode is {render_mode!r}; allowed are None, 'rgb_array' and 'human'")
-        self.render_mode = render_mode
+    def _configure(self, options: dict[str, Any]) -> SoccerConfig:
         self.config = configured(GoalConfig, options)
-        self.world = Soccer(SoccerConfig(view="third", size=self.config.size, agent_speed=self.config.agent_speed))
-        self._window = Window(self.world.config) if render_mode == "human" else None
-        size, reach = self.config.size, np.float32(self.config.max_step)
-        self._shown = demand_shown(*(size if side is None else side for side in (width, height)))
-        self.observation_space = (
-            gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
-            if self.config.observation == "picture"
-            else gymnasium.spaces.Box(*_bounds(self.config.observation), dtype=np.float32)
-        )
-        self.action_space = gymnasium.spaces.Box(-reach, reach, (2,), np.float32)
-        self.scene: Scene | None = None
+        return SoccerConfig(view="third", size=self.config.size, agent_speed=self.config.agent_speed)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.scene = self._start(options or {})
-        return self._observation(), self._info()
+    def _spaces(self) -> tuple[gymnasium.spaces.Box, np.float32]:
+        pictures, _ = super()._spaces()
+        most = np.float32(self.config.max_step)
+        if self.config.observation == "picture":
+            return pictures, most
+        return gymnasium.spaces.Box(*_bounds(self.config.observation), dtype=np.float32), most
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        if self.scene is None:
-            raise gymnasium.error.ResetNeeded("call reset() before the first step()")
-        before, most = self.scene, np.float32(self.config.max_step)
-        outcome = self.world.step(before, np.clip(displacement(action), -most, most))
-        self.scene = Scene(outcome.agent[None], outcome.object[None], outcome.orientation[None])
-        info = self._info() | happened(before, outcome)
-        terminated = self.config.end_on_goal and info["goal"]
-        return self._observation(), -math.dist(outcome.object, GOAL), terminated, False, info
+    def _displacement(self, action: np.ndarray) -> np.ndarray:
+        most = np.float32(self.config.max_step)
+        return np.clip(displacement(action), -most, most)
 
-    def render(self) -> np.ndarray | None:
-        """What the camera beside the field sees, whatever the observation; with "human", a window shows it."""
-        if self.render_mode != "rgb_array" or self.scene is None:
-            return None
-        return self.world.render(self.scene, "third", *self._shown)[0]
-
-    def close(self) -> None:
-        self.world.close()
-        if self._window is not None:
-            self._window.close()
+    def _judge(self, info: dict[str, Any]) -> tuple[float, bool]:
+        return -math.dist(info["object"], GOAL), self.config.end_on_goal and info["goal"]
 
     def _start(self, options: dict[str, Any]) -> Scene:
         unknown = options.keys() - {"agent", "object"}
@@ -127,18 +94,15 @@ class SoccerGoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
                     f"{self.world.config.reach + GAP:g} apart"
                 )
 
-    def _observation(self) -> np.ndarray:
-        assert self.scene is not None
-        if self._window is not None:
-            self._window.show(self.scene)
+    def _observation(self, scene: Scene) -> np.ndarray:
         if self.config.observation == "picture":
-            return self.world.observe(self.scene)[0]
-        return np.concatenate([x[0] for x in (self.scene if self.config.observation == "scene" else self.scene[:2])])
+            return super()._observation(scene)
+        if self._window is not None:
+            self._window.show(scene)
+        return np.concatenate([x[0] for x in (scene if self.config.observation == "scene" else scene[:2])])
 
-    def _info(self) -> dict[str, Any]:
-        assert self.scene is not None
-        states = {name: value[0].copy() for name, value in self.scene._asdict().items()}
-        return states | {"goal": scored(self.scene.object[0])}
+    def _info(self, scene: Scene) -> dict[str, Any]:
+        return super()._info(scene) | {"goal": scored(scene.object[0])}
 
 
 def _place(place: Any, name: str, allowed: tuple[float, float]) -> np.ndarray:
@@ -150,7 +114,7 @@ def _place(place: Any, name: str, allowed: tuple[float, float]) -> np.ndarray:
 
 
 def _bounds(observation: str) -> tuple[np.ndarray, np.ndarray]:
-    """Of a state or a scene; rounding in float32 is inside."""
+    """Bounds of a state or a scene, widened by the rounding of float32."""
     turned = ((-1.0, 1.0),) * 4 if observation == "scene" else ()
     low, high = np.array((AGENT_RANGE, AGENT_RANGE, FENCE_RANGE, FENCE_RANGE, *turned), np.float32).T
     return np.nextafter(low, np.float32(-2)), np.nextafter(high, np.float32(2))

@@ -10,7 +10,7 @@ Config = TypeVar("Config")
 
 
 def configured(config: type[Config], options: Mapping[str, Any]) -> Config:
-    """The settings with these options; one that there is not is named with those that there are."""
+    """The settings with these options; an error for an unknown option lists the known ones."""
     known = {field.name: field.type for field in fields(config)}  # type: ignore[arg-type]
     for name, value in options.items():
         if name not in known:
@@ -25,3 +25,8 @@ def configured(config: type[Config], options: Mapping[str, Any]) -> Config:
 def demand_size(size: Any, most: int) -> None:
     if not isinstance(size, Integral) or not 16 <= int(size) <= most:
         raise ValueError(f"size is {size!r}; allowed is 16 to {most} pixels, one number for both sides")
+
+
+def demand_share(share: float | None) -> None:
+    if share is not None and not 0 <= share <= 1:
+        raise ValueError(f"contact_share is {share}; allowed is a share from 0 to 1, or None for the natural one")

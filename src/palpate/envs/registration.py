@@ -35,7 +35,7 @@ def register() -> None:
 
 
 def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites:
-    """A world that can be trained on as it is."""
+    """A world fast enough to train on directly."""
     if env_id in SOCCER:
         raise ValueError(
             f"env is {env_id!r}, which is simulated triple by triple, too slowly to train on as it goes: first "
@@ -48,7 +48,7 @@ def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: 
 def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Any:
     """The world behind an id: `Sprites`, which streams batches on `device`, or `Soccer`, which makes rows on the CPU.
 
-    Typed as anything, since who asks by name knows which of the two it is. A soccer world is to be closed.
+    Typed as Any: the id determines the type. Close a soccer world after use.
     """
     config = _config(env_id, options)
     return Soccer(config) if isinstance(config, SoccerConfig) else Sprites(config, device)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from palpate.envs.options import demand_size
+from palpate.envs.options import demand_share, demand_size
 
 VERSION = 1  # of the world: raised when a seed gives other triples or other pictures
 
@@ -74,8 +74,7 @@ class SpritesConfig:
         demand_size(self.size, 1024)
         if self.body not in ("diamond", "rectangle"):
             raise ValueError(f"body is {self.body!r}; allowed are 'diamond' and 'rectangle'")
-        if self.contact_share is not None and not 0 <= self.contact_share <= 1:
-            raise ValueError(f"contact_share is {self.contact_share}; give a share from 0 to 1, or None for natural")
+        demand_share(self.contact_share)
         if self.agent_radius < 0.01:
             raise ValueError(f"agent_radius is {self.agent_radius}; allowed is 0.01 of the picture or more")
         if min(self.half_sides) <= 0:

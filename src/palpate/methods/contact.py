@@ -98,13 +98,8 @@ class Contact(Geometric):
         """Points of W `[b, k, m]` for observations."""
         return self.scenes(self.phi_cont(self.inputs(o)))
 
-    def contacts(self, batch: Batch) -> Tensor:
-        return self.scenes.reliable(self.scenes.contact(self.scene_distance(batch.o, batch.o_next)))
-
     def held_out(self, blocks: Sequence[Batch]) -> float | None:
         """With contacts told among these triples themselves; see `Split.recall`."""
-        if not self.separable():  # one class alone is easy to explain; such weights are not to be chosen
-            return None
         with self.scenes.recalling(self._distances(blocks)):
             return super().held_out(blocks)
 
@@ -128,9 +123,6 @@ class Contact(Geometric):
     def movable(self) -> list[nn.Parameter]:
         return [*self.head.learned, self.raw_softness]
 
-    def separable(self) -> bool:
-        return self.scenes.separable()
-
     def evidence(self, batch: Batch) -> Evidence:
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
         z_int, z_int_next = self.group.pose(self.phi_int(x)).chunk(2)
@@ -148,7 +140,3 @@ class Contact(Geometric):
         before, after = self.logit(self.head(raw, z_int), path), self.logit(self.head(raw_next, z_int_next), path)
         share = contact.float().mean(0).clamp(*SHARE_RANGE)
         return balanced_nll(before, after, contact, share, REFINE_DOUBT).mean(0).sum()
-
-    def compile_step(self) -> None:
-        super().compile_step()
-        self.fused = torch.compile(self.objective, dynamic=False)

@@ -6,9 +6,6 @@ which the contacts determine: as long as z_ext follows, they move nothing but it
 Legend: b batch, k objects, n ambient dimension.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -94,21 +91,12 @@ class Egocentric(Geometric):
         return (weight[:, 0] * stay(z - (weight * z).sum(0), target - (weight * target).sum(0))).sum()
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
-        (_, before), (_, after) = self._located(self.inputs(o)), self._located(self.inputs(o_next))
+        (_, before), (_, after) = self.located(self.inputs(o)), self.located(self.inputs(o_next))
         return self.scenes.distance(before.position, after.position)
 
-    def contacts(self, batch: Batch) -> Tensor:
-        return self.scenes.reliable(self.scenes.contact(self.scene_distance(batch.o, batch.o_next)))
-
-    def held_out(self, blocks: Sequence[Any]) -> float | None:
-        if self.scout is None or self.scout.split.separation() < SEPARABLE:
-            return None
-        return super().held_out(blocks)
+    def separable(self) -> bool:
+        return self.scout is not None and self.scout.split.separation() >= SEPARABLE
 
     def vitals(self) -> dict[str, float]:
         scout = {} if self.scout is None else {"scout_separation": self.scout.split.separation()}
         return super().vitals() | scout
-
-    def compile_step(self) -> None:
-        super().compile_step()
-        self.fused = torch.compile(self.objective, dynamic=False)

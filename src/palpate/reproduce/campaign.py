@@ -1,44 +1,42 @@
-"""`palpate reproduce`: makes the runs that are not there yet, then tables and figures from what there is."""
+"""`palpate reproduce`: make the missing runs, then write tables and figures from all results."""
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from palpate.collecting.parts import Stopped
-from palpate.collecting.workers import available_cores
 from palpate.config import TrainingConfig
-from palpate.progress import Board, bar, board
+from palpate.progress import Bar, Board, Rate, bar, board
 from palpate.reproduce.cluster import Slurm, on_cluster
 from palpate.reproduce.crew import Halted, Outcome, Outcomes, one_by_one, side_by_side
 from palpate.reproduce.plots import draw
-from palpate.reproduce.presets import EXPERIMENTS, ONCE, PRESETS, Case, Preset
-from palpate.reproduce.results import frame_distance, read_results, write_tables
+from palpate.reproduce.presets import EXPERIMENTS, PRESETS, Case, Preset
 from palpate.reproduce.runs import Place
 from palpate.reproduce.sets import gather, sets_on_disk
+from palpate.reproduce.tables import write_tables
 from palpate.training.loop import training_device
+from palpate.workers import available_cores
 
-MOST_JOBS = 16  # unless the user says so: each holds its data in memory
+MOST_JOBS = 16  # default limit: each run holds its data in memory
 
 
 class Report(NamedTuple):
-    """What came of it."""
+    """The outcome of a campaign."""
 
     finished: list[str]  # names of runs made now
-    skipped: list[str]  # and of those that were there
-    failed: dict[str, str]  # why, by name
+    skipped: list[str]  # names of runs that existed
+    failed: dict[str, str]  # the reason, by name
     tables: dict[str, str]  # Markdown by experiment
     written: list[Path]  # tables and figures
 
 
 def choose_preset(name: str, device: str = "auto", steps: int | None = None) -> Preset:
-    """A preset by its name, `auto` by the device; with another number of steps where that is wanted."""
+    """A preset by its name; `auto` follows the device. `steps` replaces its number of steps."""
     gpu = training_device(TrainingConfig(device=device)).type == "cuda"  # type: ignore[arg-type]
     if name == "auto":
         name = "paper" if gpu else "small"
@@ -58,7 +56,8 @@ def choose_preset(name: str, device: str = "auto", steps: int | None = None) -> 
 
 
 def most_jobs(cases: Sequence[Case], device: str = "auto") -> int:
-    """Runs at a time by default: small networks gain little from a second core, a GPU is full with one run."""
+    """Default number of parallel runs: one on a GPU, else one for each core, because small networks gain little from a
+    second core."""
     if training_device(TrainingConfig(device=device)).type == "cuda":  # type: ignore[arg-type]
         return 1
     return max(1, min(len(cases), available_cores(), MOST_JOBS))
@@ -68,15 +67,16 @@ def reproduce(
     cases: Sequence[Case],
     place: Place,
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     slurm: Slurm | None = None,
     force: bool = False,
     show: bool = True,
 ) -> Report:
-    """Make the runs whose JSON is missing, `jobs` at a time, then write tables and figures of their experiments.
+    """Make the runs whose JSON is missing, `jobs` at a time (None: `most_jobs`), then write their tables and figures.
 
-    A run that fails does not stop the others. Ctrl-C raises `Halted`; what was under way goes on the next time.
+    A failed run does not stop the others. Ctrl-C raises `Halted`; unfinished runs are continued the next time.
     """
+    jobs = most_jobs(cases, place.device) if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}; allowed is 1 or more")
     done = [] if force else [case for case in cases if _is_done(case, place.result(case))]
@@ -121,7 +121,7 @@ def reproduce(
 
 
 class Overall:
-    """The bar over all runs, by their steps, and one for each run under way."""
+    """A progress bar over the steps of all runs, and one for each unfinished run."""
 
     def __init__(self, todo: Sequence[Case], there: int, shown: Board) -> None:
         self._steps = {_label(case): case.training.steps for case in todo}
@@ -134,7 +134,7 @@ class Overall:
         self._at[label] = step
         self._notes[label] = note or self._notes.get(label, "")
         self._show()
-        if step < self._steps[label]:  # at the last step it is still to be measured
+        if step < self._steps[label]:  # after the last step the run is measured; its bar stays
             self._shown(label, step, self._steps[label], self._notes[label])
 
     def ended(self, case: Case) -> None:
@@ -154,7 +154,7 @@ def _label(case: Case) -> str:
 
 
 def _is_done(case: Case, path: Path) -> bool:
-    """Whether the JSON of this run is there; one that was made with other settings is not quietly taken for it."""
+    """Whether the JSON of this run exists. A JSON that was made with other settings is refused."""
     if not path.exists():
         return False
     try:
@@ -163,78 +163,46 @@ def _is_done(case: Case, path: Path) -> bool:
         raise ValueError(
             f"{path} is not the JSON of a run ({error}); delete it, or choose another folder with --out"
         ) from error
-    for name, wanted, found in _differences(case.settings(), settings):
+    wanted, found = _flat(case.settings()), _flat(settings)
+    for name in [name for name in wanted | found if wanted.get(name) != found.get(name)]:
         raise ValueError(
-            f"{path} was made with {name} {found!r}, not {wanted!r}; choose another folder with --out, or begin anew "
-            "with --force"
+            f"{path} was made with {name} {found.get(name)!r}, not {wanted.get(name)!r}; choose another folder with "
+            "--out, or begin anew with --force"
         )
     return True
 
 
-def _differences(
-    wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
-    """Names of settings that differ; one that did not exist then is what it was at that time."""
-    once = {name: ONCE.get(prefix + name, {}) for name in wanted if prefix + name in ONCE.keys() | {"objective"}}
-    found = once | dict(found)
-    for name in (name for name in wanted if name in found):  # in their order: of several, the same one is named
-        if isinstance(wanted[name], Mapping) and isinstance(found[name], Mapping):
-            if not wanted[name] or not found[name] or prefix + name in ("fit", "options"):
-                same = wanted[name] == found[name]
-                yield from () if same else ((prefix + name, wanted[name], found[name]),)
-            else:
-                yield from _differences(wanted[name], found[name], f"{prefix}{name} ")
-        elif wanted[name] != found[name]:
-            yield prefix + name, wanted[name], found[name]
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their full names, such as "training steps"."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}{name} ") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
 
 
 def _gather_sets(cases: Sequence[Case], place: Place, show: bool) -> None:
-    """Before the runs, which may be many processes: each set is made once, by all cores."""
-    for path, what in sets_on_disk(cases, place.data).items():
+    """Collect each set once, with all cores, before the runs start their processes."""
+    for wanted in sets_on_disk(cases):
+        path = wanted.path(place.data)
         if path.exists():
             continue
-        start = time.monotonic()
-        with bar(f"collecting {path.name}", what[1], show) as advance:
+        with bar(f"collecting {path.name}", wanted.triples, show) as advance:
+            gather(wanted, place.data, partial(_advance, advance, Rate()))
 
-            def progress(done: int, total: int, advance: Callable[..., None] = advance, start: float = start) -> None:
-                advance(done, f"{done / max(time.monotonic() - start, 1e-3):,.0f}/s")
 
-            gather(path, *what, progress=progress)
+def _advance(advance: Bar, rate: Rate, done: int, total: int) -> None:
+    advance(done, f"{rate(done):,.0f}/s")
 
 
 def tables_and_figures(out: Path, experiments: Sequence[str] = EXPERIMENTS) -> tuple[dict[str, str], list[Path]]:
-    """Write them from the JSON and the arrays beside it; no model is needed."""
+    """Write tables and figures from the JSON and the arrays beside it; no model is needed."""
     tables: dict[str, str] = {}
     written: list[Path] = []
     for experiment in experiments:
         folder = out / experiment
-        text = write_tables(folder, _frames(folder)) if folder.is_dir() else None
+        text = write_tables(folder)
         if text is None:
             continue
         tables[experiment] = text
         written += [folder / "table.md", folder / "table.json", *draw(experiment, folder)]
     return tables, written
-
-
-def _frames(folder: Path) -> list[str]:
-    """How well the frames agree that our method learned from the two views of Soccer."""
-    distances = []
-    for row in read_results(folder):
-        if (row["world"], row["method"]) != ("third", "ours"):
-            continue
-        pair = [folder / f"{view}-ours-{row['seed']}.npz" for view in ("third", "first")]
-        if all(path.exists() for path in pair):
-            third, first = (_positions(path) for path in pair)
-            distances.append(frame_distance(third, first))
-    if not distances:
-        return []
-    each = ", ".join(f"{distance:.2g}" for distance in distances)
-    return [
-        "The same scenes seen in third and in first person: what ours says of them differs by "
-        f"{np.median(distances):.2g} on average, after one translation (seed by seed: {each})."
-    ]
-
-
-def _positions(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name: arrays[f"all_{name}"] for name in ("agent", "object")}

@@ -14,7 +14,7 @@ POLL_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Slurm:
-    """What to ask the cluster for, for each run."""
+    """Resources of each run on the cluster."""
 
     partition: str | None = None
     minutes: int = 60
@@ -30,7 +30,7 @@ class Slurm:
 
 
 class Job:
-    """A run to be made elsewhere; preempted, it is put back in the queue and goes on from its checkpoint."""
+    """A run on the cluster. A preempted run is queued again and continued from its checkpoint."""
 
     def __init__(self, case: Case, place: Place) -> None:
         self.case, self.place = case, place

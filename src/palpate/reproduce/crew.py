@@ -1,36 +1,30 @@
-"""Runs made by several processes of one machine, each with its share of the cores.
+"""Runs made in this process or in several, each with its share of the cores.
 
-Spawned, since torch does not survive a fork, and kept, since importing it and reading a set take long. A pipe ties each
-to the parent: over it come runs, and go readings and outcomes. Where the pipe ends or brings anything during a run, the
-run is stopped between two steps and saved, so that nothing is lost when the parent stops or dies.
+A worker makes one run after another, because importing torch and reading a set take long. A worker whose pipe closes
+during a run stops it between two steps and saves it, so nothing is lost when the parent stops or dies.
 """
 
-import multiprocessing
 import os
 import signal
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-import torch
-
 from palpate.collecting.parts import Stopped
-from palpate.collecting.workers import available_cores
 from palpate.disk import Busy
-from palpate.interrupts import deaf_children
 from palpate.reproduce.presets import Case
 from palpate.reproduce.runs import Place, perform
 from palpate.training.loop import Interrupted
+from palpate.workers import Worker, WorkerError, available_cores, dismiss, ready
 
-PATIENCE = 60.0  # seconds for a worker to save what it is at
-Report = Callable[[Case, int, str], None]  # a run, its step, and what stands beside the bar
+PATIENCE = 60.0  # seconds for a worker to save its run
+Report = Callable[[Case, int, str], None]  # a run, its step, and the text beside its bar
 
 
-class Halted(RuntimeError):  # noqa: N818 - the user's wish, not an error
-    """Ctrl-C: what was finished is kept, what was not can go on."""
+class Halted(RuntimeError):  # noqa: N818 - requested by the user, not an error
+    """Ctrl-C: finished runs are kept, the others can be continued."""
 
 
 class Outcome(NamedTuple):
@@ -50,7 +44,7 @@ class Reading(NamedTuple):
 
 
 def attempt(case: Case, place: Place, report: Report) -> Outcome:
-    """Make a run; whatever goes wrong in it is its outcome, except for Ctrl-C, which halts everything."""
+    """Make a run. An exception becomes its outcome, except for Ctrl-C, which stops all runs."""
     try:
         perform(case, place, lambda step, readings: report(case, step, _note(readings)))
     except (Interrupted, Stopped, KeyboardInterrupt) as error:
@@ -67,7 +61,7 @@ def _note(readings: dict[str, float]) -> str:
 
 
 def one_by_one(cases: Sequence[Case], place: Place, report: Report) -> Outcomes:
-    """In this process, which pays for compilation once."""
+    """In this process, which compiles once."""
     for case in cases:
         yield attempt(case, place, report)
 
@@ -76,92 +70,53 @@ def side_by_side(cases: Sequence[Case], place: Place, report: Report, jobs: int)
     """In `jobs` processes at a time, in the order in which they finish."""
     todo = list(reversed(cases))
     threads = max(1, available_cores() // jobs)
-    team: dict[Connection, Worker] = {}
+    team: dict[Worker, Case] = {}
     try:
         while todo or team:
             while todo and len(team) < jobs:
-                worker = Worker(place, threads)
-                team[worker.connection] = worker
-                worker.begin(todo.pop())
-            for connection in wait(list(team)):
-                assert isinstance(connection, Connection)
-                worker = team[connection]
-                case, answer = worker.case, worker.answer()
+                _assign(Worker(_serve, place, threads=threads), team, todo)
+            for worker in ready(team):
+                case = team[worker]
+                answer, gone = _answer(worker, case)
                 if isinstance(answer, Reading):
                     report(case, *answer)
                     continue
-                if worker.gone or not todo:
-                    team.pop(connection).dismiss()
+                if gone or not todo:
+                    del team[worker]
+                    dismiss([worker], PATIENCE)
                 else:
-                    worker.begin(todo.pop())
+                    _assign(worker, team, todo)
                 yield answer
     except KeyboardInterrupt:
         raise Halted("stopped") from None
     finally:
-        for worker in team.values():
-            worker.connection.close()  # all are asked before any is waited for
-        for worker in team.values():
-            worker.dismiss()
+        dismiss(team, PATIENCE)
 
 
-class Worker:
-    """A process that makes runs, seen from the parent."""
-
-    def __init__(self, place: Place, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(
-            target=_serve, args=(theirs, place, threads), name="palpate-run", daemon=True
-        )
-        with deaf_children():
-            self.process.start()
-        theirs.close()  # the worker's copy is the only one now: when it ends, we read the end of the pipe
-        self.gone = False
-
-    def begin(self, case: Case) -> None:
-        self.case = case
-        with suppress(OSError):  # it is gone, which `answer` will find and explain
-            self.connection.send(case)
-
-    def answer(self) -> Reading | Outcome:
-        try:
-            answer: Reading | Outcome = self.connection.recv()
-        except (EOFError, OSError):
-            self.gone = True
-            self.process.join(PATIENCE)
-            return Outcome(
-                self.case,
-                f"its process ended with code {self.process.exitcode}: memory may be short (take fewer --jobs); a "
-                'script that runs several jobs must do so under `if __name__ == "__main__":`',
-            )
-        return answer
-
-    def dismiss(self) -> None:
-        self.connection.close()
-        try:
-            self.process.join(PATIENCE)
-        finally:  # also when Ctrl-C comes again
-            if self.process.is_alive():
-                self.process.terminate()  # it ends its step
-                self.process.join(PATIENCE)
-                self.process.kill()
-                self.process.join()
+def _assign(worker: Worker, team: dict[Worker, Case], todo: list[Case]) -> None:
+    team[worker] = todo.pop()
+    worker.send(team[worker])
 
 
-def _serve(connection: Connection, place: Place, threads: int) -> None:
-    """A worker's life: runs in, readings and outcomes out, until the pipe ends."""
+def _answer(worker: Worker, case: Case) -> tuple[Reading | Outcome, bool]:
+    """The answer of a worker, and whether the worker is gone: that is a failure of its run."""
+    try:
+        return worker.receive(), False
+    except (WorkerError, ValueError) as error:
+        return Outcome(case, str(error), getattr(error, "trace", "")), True
+
+
+def _serve(pipe: Connection, place: Place) -> None:
+    """Runs in a worker: cases in, readings and outcomes out."""
     if hasattr(os, "setsid"):
-        os.setsid()  # the terminal's Ctrl-C is for the parent, who lets go of the pipe
-    torch.set_num_threads(threads)
+        os.setsid()  # the terminal sends Ctrl-C to the parent alone, which closes the pipe
 
     def report(case: Case, step: int, note: str) -> None:
-        if connection.poll():
-            signal.raise_signal(signal.SIGINT)  # the loop takes it for Ctrl-C: it ends this step, and saves
+        if pipe.poll():  # closed by the parent
+            signal.raise_signal(signal.SIGINT)  # the training loop finishes this step and saves
         else:
-            connection.send(Reading(step, note))
+            pipe.send(Reading(step, note))
 
-    try:
+    with suppress(Halted):
         while True:
-            connection.send(attempt(connection.recv(), place, report))
-    except (EOFError, OSError, Halted):
-        pass  # the parent has all it wants, or is gone
+            pipe.send(attempt(pipe.recv(), place, report))

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from palpate.contacts.split import SMALLEST
+from palpate.disk import write_whole
 from palpate.figures import (
     BLUE,
     GREEN,
@@ -20,21 +20,20 @@ from palpate.figures import (
     ORANGE,
     PURPLE,
     VERMILION,
-    YELLOW,
     blank,
-    body_line,
+    draw_distances,
     draw_errors,
-    mark,
+    draw_scene,
     panel,
+    png,
+    shared_legend,
 )
 from palpate.reproduce.presets import LONG, PAPER_SCHEDULE
-from palpate.reproduce.results import FAILED, Summary, read_results, summarise
+from palpate.reproduce.results import FAILED, Row, read_results, summarise
 
 Array = NDArray[Any]
-Row = Mapping[str, Any]
 Samples = Mapping[str, Array]  # the arrays of one run
 
-DPI = 110
 COLOURS = {
     "ours": BLUE,
     "paper-gaussian": ORANGE,
@@ -59,40 +58,40 @@ GALLERIES = {  # columns of the qualitative comparison
 
 
 def draw(experiment: str, folder: Path) -> list[Path]:
-    """Draw what the runs in `folder` allow, into `figures/`; returns the files."""
+    """Draw all figures for which the runs in `folder` left data, into `figures/`; returns the files."""
     rows = read_results(folder)
     figures: dict[str, Figure] = {}
     if experiment in GALLERIES:
-        figures["curves"] = curves(rows)
         worlds = list(dict.fromkeys(s.world for s in summarise(rows) if s.world in TITLES))
-        examples = {world: found for world in worlds if (found := _first(folder, rows, world, "before"))}
-        if examples:
-            figures["triples"] = triples(examples)
-        galleries = {
+
+        def left(name: str, method: str | None = None) -> dict[str, Samples]:
+            return {world: found for world in worlds if (found := _first(folder, rows, world, name, method))}
+
+        columns = {
             (world, method): found
             for world, method in GALLERIES[experiment]
             if (found := _first(folder, rows, world, "pictures", method))
         }
-        if galleries:
-            figures["gallery"] = gallery(galleries)
-        distances = {world: found for world in worlds if (found := _first(folder, rows, world, "distances", "ours"))}
-        if distances:
+        figures["curves"] = curves(rows)
+        if examples := left("before"):
+            figures["triples"] = triples(examples)
+        if columns:
+            figures["gallery"] = gallery(columns)
+        if distances := left("distances", "ours"):
             figures["distances"] = histograms(distances)
-        places = {world: found for world in worlds if (found := _first(folder, rows, world, "all_true_object", "ours"))}
-        if places:
-            figures["errors"] = error_maps(places)
+        if positions := left("all_true_object", "ours"):
+            figures["errors"] = error_maps(positions)
     else:
         figures["l_test"] = dots(rows)
     (folder / "figures").mkdir(exist_ok=True)
-    written = []
-    for name, figure in figures.items():
-        written.append(folder / "figures" / f"{name}.png")
-        figure.savefig(written[-1], dpi=DPI)
-    return written
+    written = {folder / "figures" / f"{name}.png": figure for name, figure in figures.items()}
+    for path, figure in written.items():
+        write_whole(path, png(figure))
+    return list(written)
 
 
 def _first(folder: Path, rows: Iterable[Row], world: str, name: str, method: str | None = None) -> dict[str, Array]:
-    """The arrays of the first run in this world that left some of this name; empty where there is none."""
+    """The arrays of the first run in this world that left an array of this name; empty if there is none."""
     for row in rows:
         if row["world"] != world or method not in (None, row["method"]):
             continue
@@ -107,7 +106,7 @@ def _first(folder: Path, rows: Iterable[Row], world: str, name: str, method: str
 def curves(rows: Sequence[Row]) -> Figure:
     """L_test over training, a panel for each world: median over seeds, quartiles as a band.
 
-    Runs that are longer than the others would squeeze them: where those end is a triangle at the right border.
+    A triangle at the right border marks the end of runs that are longer than the others.
     """
     summaries = [s for s in summarise(rows) if s.world in TITLES]
     worlds = list(dict.fromkeys(s.world for s in summaries))
@@ -204,40 +203,18 @@ def views(observation: Array) -> Array:
 
 
 def gallery(columns: Mapping[tuple[str, str], Samples]) -> Figure:
-    """What methods found in pictures of each world: agent, object, the learned body; rings mark the truth."""
+    """Estimates of methods on pictures of each world: agent, object, the learned body; rings mark the truth."""
     count = min(len(found["pictures"]) for found in columns.values())
     figure = blank(max(1.7 * len(columns), 3.4) + 0.2, 1.7 * count + 0.8)
     grid = figure.subplots(count, len(columns), squeeze=False)
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
-    ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 12, "fillstyle": "none"}
     for j, ((world, method), found) in enumerate(columns.items()):
-        left, right, bottom, top = extent = tuple(found["extent"].tolist())
         grid[0, j].set_title("\n".join((*TITLES[world].split(", "), method)), fontsize=9)
         for i in range(count):
-            axes: Axes = grid[i, j]
-            axes.imshow(found["pictures"][i], extent=extent, interpolation="nearest")
-            axes.set(xlim=(left, right), ylim=(bottom, top))
-            axes.set_axis_off()
-            mark(axes, found["agent"][i], "agent, estimated", color=YELLOW, **dot)
-            mark(axes, found["object"][i], "object, estimated", color=PURPLE, **dot)
-            body = body_line(*(found[name][i] if name in found else None for name in ("border", "covariance")))
-            if body is not None:
-                outline = found["object"][i][:, None] + body
-                mark(axes, outline, "learned body", color=PURPLE, linewidth=1.1, solid_capstyle="round")
-            if "true_agent" in found:
-                true = np.stack((found["true_agent"][i], found["true_object"][i]), -1)
-                mark(axes, true, "true", color="white", **ring)
-    handles = {
-        label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside lower center",
-        ncols=4 if len(columns) > 3 else 2,
-        frameon=False,
-        fontsize=9,
-    )
+            picture, agent, body = (found[name][i] for name in ("pictures", "agent", "object"))
+            border = found["border"][i] if "border" in found else None
+            true = (found["true_agent"][i], found["true_object"][i]) if "true_agent" in found else None
+            draw_scene(grid[i, j], picture, tuple(found["extent"].tolist()), agent, body, border, true)
+    shared_legend(figure, 4 if len(columns) > 3 else 2)
     return figure
 
 
@@ -246,19 +223,10 @@ def histograms(worlds: Mapping[str, Samples]) -> Figure:
     figure = blank(3.7 * len(worlds), 3.0)
     for place, (world, found) in enumerate(worlds.items(), 1):
         axes = panel(figure, place, len(worlds), title=TITLES[world], xlabel="$d_W(w, w')$")
-        d = np.maximum(found["distances"], SMALLEST)
-        bins = np.geomspace(d.min() / 1.1, d.max() * 1.1, 51).tolist()
-        touched = found["touched"].astype(bool)
-        axes.hist(d[~touched], bins=bins, color=BLUE, alpha=0.75, label="not touched")
-        axes.hist(d[touched], bins=bins, color=ORANGE, alpha=0.75, label="touched")
-        threshold = float(found["threshold"])
-        cut = float(np.exp(threshold)) if str(found["on"]) == "log" else threshold
-        axes.axvline(cut, color="black", linestyle=":", linewidth=1.4, label="threshold")
-        axes.set_xscale("log")
+        draw_distances(axes, found["distances"], float(found["threshold"]), found["contact"], str(found["on"]))
         if place == 1:
             axes.set_ylabel("triples")
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    shared_legend(figure, 3)
     return figure
 
 
@@ -287,7 +255,8 @@ def dots(rows: Sequence[Row]) -> Figure:
     figure = blank(6.4, 0.27 * len(summaries) + 1.3)
     axes = panel(figure, 1, 1, xlabel="$L_{test}$ (Eq. 8)")
     for height, summary in enumerate(reversed(summaries)):
-        values = _values(rows, summary)
+        group = [row for row in rows if (row["world"], row["method"]) == (summary.world, summary.method)]
+        values = [row["scores"]["l_test"] for row in group if row["scores"]]
         axes.plot(values, [height] * len(values), "o", color=BLUE, markersize=4, alpha=0.7)
         if np.isfinite(summary.median):
             axes.plot([summary.median], [height], "|", color="black", markersize=13, markeredgewidth=1.8)
@@ -295,20 +264,8 @@ def dots(rows: Sequence[Row]) -> Figure:
     axes.set_yticks(range(len(names)), names)
     constant = float(np.median([row["scores"]["constant l_test"] for row in rows if row["scores"]] or [1.0]))
     axes.axvline(FAILED * constant, color=GREY, linestyle=":", linewidth=1.2)
-    axes.text(
-        FAILED * constant,
-        len(names) - 0.4,
-        f"failed: above {FAILED:.0%} of a constant answer's",
-        fontsize=8,
-        color=GREY,
-        ha="center",
-        va="bottom",
-    )
+    small: dict[str, Any] = {"fontsize": 8, "color": GREY, "ha": "center", "va": "bottom"}
+    axes.text(FAILED * constant, len(names) - 0.4, f"failed: above {FAILED:.0%} of a constant answer's", **small)
     axes.set_xscale("log")
     axes.set_ylim(-0.6, len(names) - 0.4)
     return figure
-
-
-def _values(rows: Sequence[Row], summary: Summary) -> list[float]:
-    group = [row for row in rows if (row["world"], row["method"]) == (summary.world, summary.method)]
-    return [row["scores"]["l_test"] for row in group if row["scores"]]

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from palpate.choices import BEND, CHOSEN_SWITCHES
-from palpate.config import OBJECTIVE_ONCE, Encoder, TrainingConfig
+from palpate.config import Encoder, TrainingConfig
 from palpate.plan import Asked, Plan, plan
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
@@ -70,15 +70,6 @@ LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with 
 
 # Fields of TrainingConfig that say where and how fast, not what.
 NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
-
-# What settings of a case were before there were any such settings.
-ONCE: dict[str, Any] = {f"objective {name}": value for name, value in OBJECTIVE_ONCE.items()} | {
-    "chosen probing": 0.0,
-    "chosen stay_weight": 100.0,
-    "chosen stay_rise": 1.0,
-    "chosen bend": 0,
-    "chosen rim": False,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +157,7 @@ class Case:
         return plain
 
     def _plan(self) -> Plan:
-        """With what `fit` chooses where this case says nothing: in another version that may differ."""
+        """This case with the settings that `fit` chooses."""
         views = 4 if self.env == SOCCER["first"] else 1
         return plan(
             Asked(encoder=self.encoder, training=self.training, **self.fit),

@@ -1,27 +1,23 @@
-"""One run from beginning to end: its data, the training, the measurement, and the JSON that is left of it."""
+"""One run: its data, training, measurement, and the JSON it leaves."""
 
 import json
-import os
-import platform
 import shutil
 import statistics
-import subprocess
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import palpate
 from palpate.api import evaluate, fit
 from palpate.config import TrainingConfig
 from palpate.disk import alone, write_whole
 from palpate.reproduce.presets import Case
+from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT
 from palpate.reproduce.samples import samples
 from palpate.reproduce.sets import held_back, training_data
@@ -34,14 +30,14 @@ COMPILED_VARIANTS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where runs are made, and where they leave what."""
+    """Where runs are made, and the files and folders they leave."""
 
     out: Path
     data: Path  # folder of sets that are collected once
     device: str = "auto"
-    compile: bool | None = None  # None: as the preset says, on a GPU
+    compile: bool | None = None  # None: the preset's value, on a GPU
     keep_models: bool = False
-    keep_worlds: tuple[str, ...] = ()  # those whose models are kept anyway
+    keep_worlds: tuple[str, ...] = ()  # worlds whose models are always kept
 
     def keeps(self, case: Case) -> bool:
         return self.keep_models or case.world in self.keep_worlds
@@ -55,27 +51,27 @@ class Place:
         return self.out / case.experiment / f"{case.name}.json"
 
     def run(self, case: Case) -> Path:
-        """The folder of the run as long as it is under way; other settings have another."""
+        """The folder of an unfinished run; each combination of settings has its own."""
         return self.out / case.experiment / ".runs" / f"{case.name}-{case.digest()}"
 
     def model(self, case: Case) -> Path:
-        """Where the finished run is put, with its weights, if models are kept."""
+        """The folder of a finished run with its weights, if models are kept."""
         return self.out / case.experiment / "models" / case.name
 
     def trace(self, case: Case) -> Path:
-        """Why the run failed, if it did."""
+        """The traceback of a failed run."""
         return self.run(case).with_name(f"{case.name}.error.txt")
 
 
 def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
-    """Train, measure, and write the JSON; a run that was interrupted goes on where it stopped.
+    """Train, measure, and write the JSON. An interrupted run is continued.
 
-    A loss that is not finite is a result too, and a bad one. What else goes wrong is raised.
+    A non-finite loss is a result; other errors are raised.
     """
     folder, path = place.run(case), place.result(case)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with alone(folder):
-        if path.exists():  # another process was faster
+        if path.exists():  # made by another process meanwhile
             return
         row, arrays = _measured(case, place, folder, watch)
         if arrays:
@@ -99,12 +95,12 @@ def _measured(
     clock = Clock(watch)
     resumed_at = steps_done(folder)
     scores, facts, arrays = {}, {}, {}
-    if config.compile:  # runs of several methods and worlds share a process, and each needs code of its own
+    if config.compile:  # methods and worlds that share a process are compiled separately
         torch._dynamo.config.recompile_limit = COMPILED_VARIANTS
     began = time.monotonic()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # findings are kept in the JSON
+            warnings.simplefilter("ignore")  # the JSON keeps the findings
             model = fit(
                 data,
                 out=folder,
@@ -119,7 +115,7 @@ def _measured(
             scores = _rounded(evaluate(model, test, reference=reference).as_dict())
             facts = {"vitals": _rounded(model.model.vitals()), "findings": model.facts["findings"]}
             seconds = time.monotonic() - began
-            arrays = samples(case, model, test, reference, everything=case.source == "shared")
+            arrays = samples(case, model, test, everything=case.source == "shared")
     except NonFiniteLoss as error:
         facts, seconds = {"diverged": str(error)}, time.monotonic() - began
     row = {
@@ -134,25 +130,22 @@ def _measured(
         ],
         "seconds": round(seconds, 1),
         "ms_per_step": clock.ms_per_step(),
-        "resumed_at": resumed_at,  # after an interruption: the step from which on the seconds count
+        "resumed_at": resumed_at,  # the step from which the seconds count, after an interruption
         "settings": case.settings(),
         "device": device.type,
-        "hardware": hardware(device),
         "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "palpate": palpate.__version__,
-        "commit": commit(),
+        **provenance(device),
     }
     return row, arrays
 
 
 class Clock:
-    """Times the steps by the run's readings, and passes them on."""
+    """Times the steps of a run between its readings, and passes the readings on."""
 
     def __init__(self, watch: Watch | None) -> None:
         self._watch = watch
         self._last: tuple[int, float] | None = None
-        self._each: list[tuple[bool, float]] = []  # whether an evaluation fell into it, and seconds a step
+        self._each: list[tuple[bool, float]] = []  # whether it includes an evaluation, and seconds a step
 
     def __call__(self, step: int, readings: dict[str, float]) -> None:
         if self._last is not None:
@@ -163,7 +156,7 @@ class Clock:
         self._last = step, time.monotonic()
 
     def ms_per_step(self) -> float | None:
-        """Median over the second half of the run: compilation and kernels' choice lie in the first."""
+        """Median over the second half of the run; the first half includes compilation and the choice of kernels."""
         late = self._each[len(self._each) // 2 :]
         pure = [each for evaluated, each in late if not evaluated] or [each for _, each in late]
         return round(statistics.median(pure) * 1e3, 2) if pure else None
@@ -171,31 +164,3 @@ class Clock:
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in values.items()}
-
-
-@cache
-def commit() -> str:
-    """Of this package's own source; installed from elsewhere it has none."""
-    folder = Path(palpate.__file__).parent
-
-    def git(*arguments: str) -> str:
-        try:
-            done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            return ""
-        return done.stdout.strip()
-
-    tracked = git("ls-files", "--error-unmatch", "__init__.py")
-    return (git("describe", "--always", "--dirty", "--exclude", "*") if tracked else "") or "unknown"
-
-
-@cache
-def hardware(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        model = platform.processor() or platform.machine()
-    return f"{model}, {os.cpu_count()} cores"

@@ -18,7 +18,7 @@ FINE_FROM = 257  # pixels on a side: smaller pictures are data and drawn fast, l
 
 
 def demand_shown(width: int, height: int) -> tuple[int, int]:
-    """Both, if a picture can be so large."""
+    """Refuse a picture that is too large; returns both sides."""
     for side in (width, height):
         if not isinstance(side, Integral) or not 1 <= int(side) <= LARGEST_PICTURE:
             raise ValueError(
@@ -29,7 +29,7 @@ def demand_shown(width: int, height: int) -> tuple[int, int]:
 
 @final
 class Cameras:
-    """Draws states; OpenGL is asked for with the first picture and let go by `close`."""
+    """Draws states. The first picture opens OpenGL, `close` releases it."""
 
     def __init__(self, config: SoccerConfig) -> None:
         self._config = config

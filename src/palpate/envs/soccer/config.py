@@ -1,10 +1,9 @@
 """The soccer world's settings; light to import."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from palpate.envs.options import demand_size
+from palpate.envs.options import demand_share, demand_size
 
 SCALE = 10.0  # metres on a side of the unit square
 AGENT_RANGE = (0.05, 0.95)  # of the agent's centre, both axes
@@ -27,6 +26,17 @@ FIRST_PERSON = ("east", "north", "west", "south")  # cameras on the agent, in th
 CAMERAS = ("third", "above", *FIRST_PERSON)
 ABOVE_RANGE = (-0.08, 1.08)  # what a square picture from above shows, both axes
 
+BOUNDS = {  # of settings, with their unit
+    "stride": (0.02, 1, " of the field"),
+    "agent_radius": (0.02, 0.06, " of the field"),
+    "ball_radius": (0.02, 0.06, " of the field"),
+    "agent_speed": (0.1, 1, " field per second"),
+    "ball_mass": (0.05, 50, " kilograms"),
+    "sliding_friction": (0.1, 1, ""),
+    "rolling_friction": (0.1, 1, ""),
+    "restitution": (0, 0.9, ""),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SoccerConfig:
@@ -46,33 +56,21 @@ class SoccerConfig:
     restitution: float = 0.6  # of the ball against the agent and the fence
 
     def __post_init__(self) -> None:
-        def demand(holds: bool, name: str, allowed: str) -> None:
-            if not holds:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed is {allowed}")
-
-        demand(self.view in VIEWS, "view", " or ".join(map(repr, VIEWS)))
+        if self.view not in VIEWS:
+            raise ValueError(f"view is {self.view!r}; allowed is {' or '.join(map(repr, VIEWS))}")
         demand_size(self.size, 2048)
-        demand(
-            self.contact_share is None or 0 <= self.contact_share <= 1,
-            "contact_share",
-            "a share from 0 to 1, or None for the natural one",
-        )
-        demand(0.02 <= self.stride <= 1, "stride", "0.02 to 1 of the field")
-        demand(0.02 <= self.agent_radius <= 0.06, "agent_radius", "0.02 to 0.06 of the field")
-        demand(0.02 <= self.ball_radius <= 0.06, "ball_radius", "0.02 to 0.06 of the field")
-        demand(0.1 <= self.agent_speed <= 1.0, "agent_speed", "0.1 to 1 field per second")
-        demand(0.05 <= self.ball_mass <= 50, "ball_mass", "0.05 to 50 kilograms")
-        demand(0.1 <= self.sliding_friction <= 1, "sliding_friction", "0.1 to 1")
-        demand(0.1 <= self.rolling_friction <= 1, "rolling_friction", "0.1 to 1")
-        demand(0 <= self.restitution <= 0.9, "restitution", "0 to 0.9")
+        demand_share(self.contact_share)
+        for name, (low, high, unit) in BOUNDS.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value!r}; allowed is {low:g} to {high:g}{unit}")
         # An agent at the border must still get behind a ball at the fence.
         room = FENCE_RANGE[0] - AGENT_RANGE[0]
-        if not math.isfinite(self.reach) or self.reach + 2 * GAP > room:
+        if self.reach + 2 * GAP > room:
             raise ValueError(
                 f"agent_radius is {self.agent_radius} and ball_radius {self.ball_radius}; allowed are at most "
                 f"{room - 2 * GAP:g} together, or the agent cannot get behind a ball at the fence"
             )
-
         if self.view == "first" and self.reach < LEAST_SEEN:
             raise ValueError(
                 f"agent_radius is {self.agent_radius} and ball_radius {self.ball_radius}; allowed in first person are "

@@ -14,7 +14,7 @@ INSTALL = (
 )
 
 
-_opened_by: set[int] = set()  # processes that have asked for OpenGL; a fork would wait for it forever
+_opened_by: set[int] = set()  # processes that have opened OpenGL; it would hang in a fork of them
 
 
 @functools.cache
@@ -57,7 +57,7 @@ def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
 
 def renderer_name() -> str:
     """Of the context that is current."""
-    gl = importlib.import_module("OpenGL.GL")  # which MuJoCo has told how to reach the context
+    gl = importlib.import_module("OpenGL.GL")  # configured by MuJoCo
     return bytes(gl.glGetString(gl.GL_RENDERER) or b"").decode(errors="replace")
 
 
@@ -80,7 +80,7 @@ def _headless_backend() -> str | None:
 
 
 def _egl_works() -> bool:
-    """Whether EGL can initialise a device; asked directly, since MuJoCo's answer would be final."""
+    """Whether EGL can initialise a device. MuJoCo cannot be used to try: its first choice is final."""
     try:
         egl = ctypes.CDLL("libEGL.so.1")
     except OSError:

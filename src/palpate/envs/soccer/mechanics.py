@@ -1,4 +1,4 @@
-"""The soccer world as the simulator knows it: a ball on the grass, a fence around it, and the agent.
+"""The soccer world in the simulator: a ball on the grass, a fence around it, and the agent.
 
 Metres, the field's centre at the origin, x to the right and y up as in the unit square, z towards the sky. Nothing
 touches but the ball: the agent a cylinder, so that they meet where two discs do, and the fence half spaces, so that

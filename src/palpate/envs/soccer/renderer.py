@@ -52,7 +52,7 @@ class Renderer:
         return engine.renderer_name()
 
     def pose(self, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray) -> None:
-        """Put the bodies where one state says."""
+        """Move the bodies to one state."""
         pose(self._model, self._data, agent, position, orientation)
 
     def shoot(self, camera: str) -> np.ndarray:
@@ -83,7 +83,7 @@ class Renderer:
 
 
 def pose(model: Any, data: Any, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray) -> None:
-    """Put the bodies where one state in the unit square says, and with them all that is seen."""
+    """Move the bodies, and with them the cameras, to one state in the unit square."""
     mujoco = engine.load()
     data.qpos[:2] = (agent - 0.5) * SCALE
     data.qpos[2:4] = (position - 0.5) * SCALE
@@ -93,9 +93,9 @@ def pose(model: Any, data: Any, agent: np.ndarray, position: np.ndarray, orienta
 
 
 _live: set[Renderer] = set()
-# The one that was left last, for the next world: a new one takes half a second in software.
+# The last unused renderer, kept for the next world: a new one takes half a second in software.
 _idle: list[Renderer] = []
-_lock = threading.RLock()  # a world may be forgotten, and so closed, in the middle of anything
+_lock = threading.RLock()  # garbage collection may close a world at any moment
 _thread = threading.local()
 
 
@@ -114,7 +114,7 @@ def take(config: SoccerConfig, look: Look) -> Renderer:
 
 
 def leave(renderer: Renderer) -> None:
-    """One world less; the last one's is kept in place of the one before, which is freed."""
+    """Called by a world that no longer draws. An unused renderer is kept; the one kept before is freed."""
     with _lock:
         renderer.users -= 1
         if renderer.users or renderer not in _live:
@@ -131,7 +131,7 @@ def _free_all() -> None:
 
 
 def _whose() -> tuple[int, object]:
-    """OpenGL is bound to a thread, whose number another may have later, and does not survive a fork."""
+    """Process and thread: OpenGL is bound to a thread and does not survive a fork. Thread numbers are reused."""
     if not hasattr(_thread, "token"):
         _thread.token = object()
     return os.getpid(), _thread.token

@@ -19,7 +19,7 @@ SEAT_ROWS = 12
 MEADOW = (74.0, 112.0, 70.0)
 WHITE = np.array((245.0, 245.0, 240.0))
 ORANGE = np.array((250.0, 140.0, 24.0))  # nothing else here is
-# East, north, west and south: an agent that looks around must know which is which.
+# East, north, west and south, distinguishable in first person.
 BOARDS = ((176, 58, 62), (42, 92, 160), (112, 66, 136), (160, 138, 66))
 
 

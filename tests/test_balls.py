@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from balls import AGENT_RADIUS, OBJECT_RADIUS, balls
 
 from palpate.geometry import Segment, segment_distance2
-from palpate.reproduce.balls import AGENT_RADIUS, OBJECT_RADIUS, balls
 
 
 @pytest.mark.parametrize("sides", [(1.0, 1.0), (640.0, 480.0), (1.0, 1.0, 1.0), (2.0,)])

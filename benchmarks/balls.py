@@ -1,9 +1,9 @@
-"""Two balls in a box of any dimension: the plainest world that obeys the assumptions, to try settings and checks on.
+"""Two balls in a box of any dimension: the simplest world that obeys the assumptions, for benchmarks and tests.
 
-The agent moves along a straight line to a random place of the box. Touched by its swept ball, the object lands at a
-random place; otherwise it rests. Lengths are in the unit of `sides`.
+The agent moves along a straight line to a random place in the box. In contact with the agent's swept ball, the object
+lands at a random place; otherwise it rests. Lengths are in the unit of `sides`.
 
-Legend: N triples, n dimension of the box, f numbers of a vector observation, h and w picture height and width.
+Legend: N triples, n dimension of the box, h and w picture height and width.
 """
 
 from typing import Literal, NamedTuple
@@ -14,11 +14,11 @@ from torch import Tensor
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.geometry import Segment, segment_distance2
+from palpate.reproduce.sets import mixture
 
 AGENT_RADIUS, OBJECT_RADIUS = 0.05, 0.08  # of the shortest side
 MARGIN = 0.2  # of a side that the object keeps from the walls, so that the agent can pass on all sides
 TRIES = 4096  # candidates drawn at a time for each triple still wanted
-MIXED = 64  # numbers of a vector observation
 
 View = Literal["mixture", "picture"]
 
@@ -59,15 +59,6 @@ def sample(num: int, sides: tuple[float, ...], contact_share: float, generator: 
     return States(*(column[order] for column in columns))
 
 
-def mixture(agent: Tensor, thing: Tensor, sides: tuple[float, ...]) -> Tensor:
-    """The state through two random layers, always the same ones: `[N, f]`."""
-    layers = torch.Generator().manual_seed(0)
-    inner = torch.randn(2 * len(sides), 2 * MIXED, generator=layers)
-    outer = torch.randn(2 * MIXED, MIXED, generator=layers) / (2 * MIXED) ** 0.5
-    state = torch.cat((agent, thing), 1) / torch.tensor(sides * 2)
-    return torch.tanh(torch.tanh(4 * (state - 0.5) @ inner) @ outer)
-
-
 def picture(agent: Tensor, thing: Tensor, sides: tuple[float, ...], pixels: tuple[int, int]) -> Tensor:
     """Grey pictures `[N, h, w]` uint8 of the plane, y up: the object darker than the agent, borders smooth."""
     height, width = pixels
@@ -95,8 +86,10 @@ def balls(
     """Labelled triples, seen as 64 numbers or, in the plane, as grey pictures of these (height, width) pixels."""
     states = sample(num, sides, contact_share, torch.Generator().manual_seed(seed))
 
+    box = torch.tensor(sides)
+
     def seen(agent: Tensor, thing: Tensor) -> Tensor:
-        return mixture(agent, thing, sides) if view == "mixture" else picture(agent, thing, sides, pixels)
+        return mixture(agent / box, thing / box) if view == "mixture" else picture(agent, thing, sides, pixels)
 
     triples = Transitions(
         observation=seen(states.agent, states.object),

@@ -12,7 +12,8 @@ import pytest
 from ball_world import THIRD, world
 
 from palpate.collecting.blocks import make, pack, spans
-from palpate.collecting.workers import Recipe, WorkerError, available_cores, packed_blocks
+from palpate.collecting.parallel import Recipe, packed_blocks
+from palpate.workers import WorkerError, available_cores
 
 NUM = 1000
 

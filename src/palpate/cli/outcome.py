@@ -1,0 +1,12 @@
+"""What verbs print when they are done."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+
+def print_results(tables: Mapping[str, str], written: Iterable[Path]) -> None:
+    """Tables by their title, then the files that were written."""
+    for title, text in tables.items():
+        print(f"\n{title}\n\n{text}" if title else f"\n{text}")
+    for path in written:
+        print(f"Wrote    {path}")

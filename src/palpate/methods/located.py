@@ -1,0 +1,115 @@
+"""What the methods that learn from contacts share: where things are, and what happened in a triple.
+
+Inside, lengths are in units of the actions' root mean square; answers are in the action's own unit.
+Legend: b batch, k objects, n ambient dimension.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from palpate.bodies.base import Body
+from palpate.config import ModelConfig
+from palpate.contacts.scenes import Scenes
+from palpate.data.transitions import Batch
+from palpate.methods.base import Encoding, Examination, Model
+from palpate.networks import Branch, make_encoder
+from palpate.objects import ObjectHead, Objects
+from palpate.refine import Correction
+
+FLATTEST = 1e-8  # least square of a semi-axis, of the longest one's
+
+
+class Located(Model):
+    """phi_int, phi_ext and a body for each object. Subclasses provide `scenes` and `scene_distance`."""
+
+    carried = False  # whether the agent carries the cameras
+    scenes: Scenes
+
+    def __init__(self, config: ModelConfig, bodies: Sequence[Body], correction: Correction | None = None) -> None:
+        super().__init__(config)
+        self.head = ObjectHead(self.group, bodies, carried=self.carried, correction=correction)
+        self.phi_int = Branch(make_encoder(config), self.group.width)
+        self.phi_ext = Branch(self.object_encoder(), self.head.width)
+
+    def object_encoder(self) -> nn.Module:
+        return make_encoder(self.config)
+
+    def located(self, x: Tensor) -> tuple[Tensor, Objects]:
+        """The agent's pose and the objects for scaled observations."""
+        z_int = self.group.pose(self.phi_int(x))
+        return z_int, self.head(self.phi_ext(x), z_int)
+
+    def encode(self, o: Tensor) -> Encoding:
+        unit = self.inputs.unit
+        z_int, objects = self.located(self.inputs(o))
+        covariances = self.head.covariances(objects)
+        return Encoding(
+            self.group.position(z_int) * unit,
+            objects.position * unit,
+            None if covariances is None else covariances * unit.square(),
+            self.head.orientations(objects),
+        )
+
+    def border(self, o: Tensor) -> Tensor | None:
+        _, objects = self.located(self.inputs(o))
+        lines = self.head.borders(objects)
+        return None if lines is None else lines * self.inputs.unit
+
+    # Contacts
+
+    def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
+        return self.scenes.probability(self.scene_distance(o, o_next))
+
+    def contacts(self, batch: Batch) -> Tensor:
+        return self.scenes.reliable(self.scenes.contact(self.scene_distance(batch.o, batch.o_next)))
+
+    def separation(self) -> float:
+        return self.scenes.separation()
+
+    def separable(self) -> bool:
+        return self.scenes.separable()
+
+    def threshold(self) -> tuple[float, str]:
+        split = self.scenes.split(0)
+        return float(split.threshold), split.on
+
+    def held_out(self, blocks: Sequence[Batch]) -> float | None:
+        """None while contacts do not separate: one class alone is easy to explain."""
+        return super().held_out(blocks) if self.separable() else None
+
+    def vitals(self) -> dict[str, float]:
+        return {"separation": self.separation(), **self.head.vitals(self.inputs.unit)}
+
+    def examine(self, batch: Batch) -> Examination:
+        unit = self.inputs.unit
+        z_int, objects = self.located(self.inputs(batch.o))
+        z_int_next, objects_next = self.located(self.inputs(batch.o_next))
+        scene = self.scene_distance(batch.o, batch.o_next)
+        path = self.group.path(z_int, self.inputs.scaled(batch.a))
+        covariances, orientations = self.head.covariances(objects), self.head.orientations(objects)
+        turns = covariances is not None and orientations is not None
+        return Examination(
+            agent=z_int * unit,
+            agent_next=z_int_next * unit,
+            objects=objects.position * unit,
+            objects_next=objects_next.position * unit,
+            scene=scene,
+            contact=self.scenes.contact(scene),
+            distance=(self.head.clearance(objects, path) + self.head.sizes(objects)) * unit,
+            elongation=elongation(covariances) if turns else None,  # type: ignore[arg-type]
+        )
+
+    def compile_step(self) -> None:
+        super().compile_step()
+        self.fused = torch.compile(self.objective, dynamic=False)
+
+
+def elongation(covariances: Tensor) -> Tensor:
+    """Longest over shortest semi-axis of ellipsoids [..., n, n], `[...]`."""
+    values = torch.linalg.eigvalsh(covariances.double())
+    return (values[..., -1] / torch.maximum(values[..., 0], FLATTEST * values[..., -1])).sqrt()
