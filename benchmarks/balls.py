@@ -13,7 +13,7 @@ from torch import Tensor
 
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
-from palpate.geometry import Segment, segment_distance2
+from palpate.geometry import Segment
 from palpate.reproduce.sets import mixture
 
 AGENT_RADIUS, OBJECT_RADIUS = 0.05, 0.08  # of the shortest side
@@ -46,7 +46,7 @@ def sample(num: int, sides: tuple[float, ...], contact_share: float, generator: 
     while any(wanted.values()):
         agent, target = anywhere(TRIES, 0.0), anywhere(TRIES, 0.0)
         thing, landing = anywhere(TRIES, MARGIN), anywhere(TRIES, MARGIN)
-        touched = segment_distance2(thing, Segment(agent, target - agent)) < reach**2
+        touched = Segment(agent, target - agent).distance2(thing) < reach**2
         apart = (thing - agent).norm(dim=1) > reach
         landed = torch.where(touched[:, None], landing, thing)
         apart &= (landed - target).norm(dim=1) > reach

@@ -5,7 +5,7 @@ import pytest
 import torch
 from balls import AGENT_RADIUS, OBJECT_RADIUS, balls
 
-from palpate.geometry import Segment, segment_distance2
+from palpate.geometry import Segment
 
 
 @pytest.mark.parametrize("sides", [(1.0, 1.0), (640.0, 480.0), (1.0, 1.0, 1.0), (2.0,)])
@@ -21,7 +21,7 @@ def test_touched_if_and_only_if_moved(sides: tuple[float, ...], share: float) ->
     assert float(truth.contact.double().mean()) == pytest.approx(share, abs=0.01)
     action = made.transitions.action
     torch.testing.assert_close(truth.agent + action, truth.agent_next, rtol=1e-5, atol=1e-3)
-    near = segment_distance2(truth.object, Segment(truth.agent, action)) < reach**2
+    near = Segment(truth.agent, action).distance2(truth.object) < reach**2
     assert torch.equal(near, truth.contact)
     assert torch.equal((truth.object_next != truth.object).any(1), truth.contact)
     for agent, thing in ((truth.agent, truth.object), (truth.agent_next, truth.object_next)):

@@ -2,17 +2,21 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import torch
 
-from palpate.config import ModelConfig, TrainingConfig
+from palpate.choices import Facts
+from palpate.config import TrainingConfig
 from palpate.data.stream import Stream
 from palpate.envs.registration import SPRITES, world
 from palpate.methods.store import build
+from palpate.plan import Asked, Plan, plan
 from palpate.representation import Representation
-from palpate.training.loop import Run
+from palpate.training.feeds import Selected
+from palpate.training.step import Run
 
 MEASURE_SECONDS = 2.0
 ENCODED: dict[str, tuple[int, ...]] = {"small": (3, 50, 50), "resnet18": (3, 100, 100), "mlp": (64,)}
@@ -32,8 +36,8 @@ def bench(device: torch.device, compiled: bool) -> Iterator[Speed]:
         sprites = world(env, device=device)
         if compiled:
             sprites.compile()
-        stream = Stream(sprites, count)
-        each = _time(partial(stream.draw, torch.Generator(device).manual_seed(0)), device)
+        draw = partial(Stream(sprites).draw, count, torch.Generator(device).manual_seed(0))
+        each = _time(draw, device)
         yield Speed(f"generate and draw {env.removeprefix('palpate/')}, 100 px", each, count / each, "triples")
     encoders = ["small", "resnet18"] if device.type == "cuda" else ["small"]
     for encoder in encoders:
@@ -49,9 +53,7 @@ def _encoding(device: torch.device) -> Iterator[Speed]:
     """Latency, and throughput with batches that fill the device."""
     for encoder, shape in ENCODED.items():
         picture = len(shape) == 3
-        dtype = "uint8" if picture else "float32"
-        config = ModelConfig(encoder=encoder, observation_shape=shape, observation_dtype=dtype, n=2)  # type: ignore[arg-type]
-        model = Representation(build(config), {}, device)
+        model = Representation(build(_planned(encoder, shape, device, False).model), {}, device)
         size = f"{shape[-1]} px" if picture else f"{shape[0]} numbers"
         for rows in (1, 64) if device.type == "cpu" else (1, 64, 256):
             o = torch.zeros((rows, *shape), dtype=torch.uint8 if picture else torch.float32, device=device)
@@ -59,14 +61,26 @@ def _encoding(device: torch.device) -> Iterator[Speed]:
             yield Speed(f"encode, {encoder}, {size}, batch {rows}", each, rows / each, "observations")
 
 
+def _planned(encoder: str, shape: tuple[int, ...], device: torch.device, compiled: bool) -> Plan:
+    """What `fit` trains on a stream of such observations."""
+    training = TrainingConfig(device=device.type, compile=compiled)  # type: ignore[arg-type]
+    asked = Asked(encoder=encoder, training=training)  # type: ignore[arg-type]
+    found = plan(asked, Facts(shape, 2, None, steerable=True, device=device.type))
+    dtype = "uint8" if len(shape) == 3 else "float32"
+    return found._replace(model=replace(found.model, observation_dtype=dtype))  # type: ignore[arg-type]
+
+
 def _run(encoder: str, size: int, device: torch.device, compiled: bool) -> Run:
     sprites = world("palpate/Sprites-v0", device=device, size=size)
     if compiled:
         sprites.compile()
-    source = Stream(sprites, 128)
-    model = build(ModelConfig(encoder=encoder, observation_shape=source.observation_shape, n=2)).to(device)  # type: ignore[arg-type]
-    model.inputs.measure(source.draw(torch.Generator(device).manual_seed(0)))
-    run = Run(model, source, TrainingConfig(device=device.type, compile=compiled))  # type: ignore[arg-type]
+    planned = _planned(encoder, sprites.observation_shape, device, compiled)
+    model, config = build(planned.model).to(device), planned.training
+    model.measure(Stream(sprites).draw(config.batch_size, torch.Generator(device).manual_seed(0)))
+    feed = Selected(
+        sprites, config.batch_size, least_contacts=config.least_contacts, chosen_moves=config.chosen_moves or 0.0
+    )
+    run = Run(model, feed, config, device)
     run.set_schedule()
     return run
 

@@ -41,7 +41,7 @@ def checksum(tensors: Mapping[str, Tensor], note: Any = None) -> str:
     digest = hashlib.sha256(json.dumps(note).encode())
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -110,9 +110,9 @@ class _Deployed(nn.Module):
 
     def forward(self, observation: Tensor) -> Answers:
         encoding: Encoding = self.model.encode(observation)
-        agent, position = encoding.agent + self.origin, encoding.object + self.origin
-        named = encoding._replace(agent=agent, object=position)._asdict()
-        return {name: value for name, value in named.items() if value is not None}
+        group = self.model.group
+        agent, objects = (group.moved(x, self.origin) for x in (encoding.agent, encoding.objects))
+        return encoding._replace(agent=agent, objects=objects).known()
 
 
 def _trace(source: Representation) -> torch.export.ExportedProgram:
@@ -186,7 +186,7 @@ def _run_onnx(content: bytes) -> Callable[[Tensor], Answers]:
 def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: Tensor) -> Tensor:
     """The largest difference over a batch: lengths in units, angles in radians and weighted by the elongation."""
     encoding, said, unit = source.encode(o), answer(o), source.model.inputs.unit
-    wanted = {name: value for name, value in encoding._asdict().items() if value is not None}
+    wanted = encoding.known()
     if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in said.items()}:
         return torch.tensor(torch.inf)
     # Far from the origin neighbouring float32 are far apart, and model and file may round to either.

@@ -6,7 +6,7 @@ Legend: b observations, c channels, h and w picture height and width, N rows of 
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -141,7 +141,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def distance_histogram(
-    distances: Tensor, threshold: Tensor | float, contact: Tensor | None = None, on: Literal["log", "d"] = "log"
+    distances: Tensor, threshold: Tensor | float, contact: Tensor | None = None, on: str = "log"
 ) -> Figure:
     """Histogram of d_W(w, w') [N] on a logarithmic axis, with the threshold that splits it (paper, Sec. 4.2).
 

@@ -66,10 +66,10 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
     if shown is not None:
         border = model.border(rows.o[:OVERLAID_ROWS])
         figures["overlay"] = overlay(shown.pictures, encoding, truth, extent=shown.extent, border=border)
-    if model.config.method == "interaction":
-        distances, threshold = model.distances(rows.o, rows.o_next)
-        on = model.config.objective.split_on
-        figures["distances"] = distance_histogram(distances, threshold, truth.contact, on=on)
+    distances, threshold = model.distances(rows.o, rows.o_next), model.model.threshold()
+    if distances is not None and threshold is not None:
+        value, on = threshold
+        figures["distances"] = distance_histogram(distances, value, truth.contact, on=on)
     if model.config.n == 2:
         figures["error"] = error_map(encoding, truth)
     return figures

@@ -85,7 +85,8 @@ def _explain(error: Exception, arguments: list[str]) -> None:
     """Ends that are neither done nor a bug; whatever else it is goes on as it came."""
     from palpate.collecting.parts import Stopped
     from palpate.reproduce.crew import Halted
-    from palpate.training.loop import Interrupted, NonFiniteLoss
+    from palpate.training.loop import Interrupted
+    from palpate.training.notes import NonFiniteLoss
     from palpate.workers import WorkerError
 
     if isinstance(error, Halted):

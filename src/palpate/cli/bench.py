@@ -1,6 +1,7 @@
 """palpate bench."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from palpate.config import TrainingConfig
 
@@ -9,8 +10,8 @@ from palpate.config import TrainingConfig
 class Bench:
     """Speed of every hot path on this machine, as a table."""
 
-    device: str = "auto"
-    """cpu, cuda, or auto: a GPU if there is one."""
+    device: Literal["cpu", "cuda"] | None = None
+    """Default: a GPU if there is one."""
     compile: bool = False
     """With torch.compile."""
 
@@ -18,7 +19,7 @@ class Bench:
         from palpate.bench import bench
         from palpate.training.loop import training_device
 
-        device = training_device(TrainingConfig(device=self.device))  # type: ignore[arg-type]
+        device = training_device(TrainingConfig(device=self.device))
         print(f"{'path':<60} {'ms':>10} {'per second':>12}")
         for speed in bench(device, self.compile):
             print(f"{speed.path:<60} {speed.each * 1e3:>10.2f} {speed.rate:>12,.0f} {speed.items}", flush=True)

@@ -29,7 +29,7 @@ class Reproduce:
     """What to run; all leaves control out when --worlds, --methods or --slurm are given."""
     seeds: int = 3
     """Seeds 0 to SEEDS - 1 of every run."""
-    preset: Literal["auto", "small", "paper"] = "auto"
+    preset: Literal["small", "paper"] | None = None
     """paper: ResNet-18s, 100 x 100 pixels, 2,500 steps, for a GPU. small: small CNNs, 50 x 50, 300 steps, for CPUs.
     auto: paper where there is a GPU."""
     out: Path = Path("results")
@@ -45,7 +45,7 @@ class Reproduce:
     """Optimiser steps in place of the preset's."""
     paper_schedule: bool = False
     """Train paper and paper-gaussian also on the paper's own schedule: 100 epochs over a fixed set, Adam at 1e-3."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["cpu", "cuda"] | None = None
     """Where to train; auto: a GPU if there is one."""
     compile: bool | None = None
     """Use torch.compile; the preset decides when left out."""
@@ -163,7 +163,7 @@ class Reproduce:
             if self.partition is not None:
                 raise ValueError(f"partition is {self.partition!r}, but nothing is submitted; add --slurm")
             return None
-        if self.preset == "auto":
+        if self.preset is None:
             raise ValueError("preset is 'auto', but the jobs run elsewhere; with --slurm give --preset small or paper")
         if self.jobs is not None:
             raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")

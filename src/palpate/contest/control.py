@@ -21,10 +21,10 @@ from palpate.training.loop import training_device
 
 # The method of a model and how it places the object, by the name of the representation.
 KINDS = {
-    "interaction": ("interaction", ("likelihood",)),
-    "paper": ("interaction", ("gaussian", "point")),
-    "vae": ("vae", None),
-    "transporter": ("transporter", None),
+    "interaction": ("contact", "egocentric"),
+    "paper": ("paper-gaussian", "paper"),
+    "vae": ("vae",),
+    "transporter": ("transporter",),
 }
 HOW = {
     "interaction": "palpate train --data log.h5 --out runs/x",
@@ -156,13 +156,10 @@ def _model_folder(representation: str, model: str | None, seed: int) -> Path | N
 def _model(representation: str, folder: Path) -> Representation:
     """The model, if it is of the kind that `representation` names."""
     model = load(folder)
-    method, external = KINDS[representation]
-    found = model.config.method, model.config.objective.external
-    if found[0] != method or (external is not None and found[1] not in external):
-        kind = f"{found[0]!r}" + (f" with the object placed by {found[1]!r}" if found[0] == "interaction" else "")
+    if model.config.method not in KINDS[representation]:
         raise ValueError(
-            f"representation is {representation!r}, but {folder} holds a model of the method {kind}; make one with "
-            f"`{HOW[representation]}`"
+            f"representation is {representation!r}, but {folder} holds a model of the method {model.config.method!r}; "
+            f"make one with `{HOW[representation]}`"
         )
     shape = model.config.observation_shape
     if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:

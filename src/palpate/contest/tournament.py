@@ -77,7 +77,7 @@ def demand_models(preset: Preset, seeds: int, place: Place) -> None:
     _demand_models(_learned(preset, seeds, _order(())), place)
 
 
-def settings(preset: Preset, representation: str, device: str) -> ControlConfig:
+def settings(preset: Preset, representation: str, device: str | None) -> ControlConfig:
     steps = preset.pixel_steps if representation == "pixels" else preset.control_steps
     every = max(1, min(steps // EVALUATIONS, MOST_BETWEEN))
     return ControlConfig(steps=steps, evaluate_every=every, device=device)  # type: ignore[arg-type]

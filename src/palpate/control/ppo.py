@@ -34,7 +34,8 @@ from palpate.control.wrapping import wrap
 from palpate.interrupts import interrupt_between_steps
 from palpate.representation import Representation
 from palpate.runlog import RunLog, read_log
-from palpate.training.loop import Interrupted, NonFiniteLoss, training_device
+from palpate.training.loop import Interrupted, training_device
+from palpate.training.notes import NonFiniteLoss
 from palpate.workers import available_cores
 
 HELD_OUT_SEED, TRAINING_SEEDS = 10**6, 2**30  # episodes of training have larger seeds, so no start is in both
@@ -120,10 +121,10 @@ class Run:
     def _painter(self, device: torch.device) -> Painter | None:
         """Draws for all environments in this process; None if each worker draws its own."""
         draw = self.config.draw
-        if self.representation == "truth" or draw == "apart" or (draw == "auto" and device.type != "cuda"):
+        if self.representation == "truth" or draw == "apart" or (draw is None and device.type != "cuda"):
             return None
         painter = Painter(self.options["size"])
-        if draw == "auto" and painter.in_software():
+        if draw is None and painter.in_software():
             painter.close()
             return None
         return painter

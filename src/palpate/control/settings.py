@@ -20,7 +20,7 @@ class ControlConfig:
     workers: int | None = None
     """Processes they are in, 0 for none; when left out as many as there are cores for us, at most 4 where the main
     process draws. No number depends on it."""
-    draw: Literal["auto", "apart", "together"] = "auto"
+    draw: Literal["apart", "together"] | None = None
     """Who draws pictures. apart: each process those of its own environments; together: the main one all of them, which
     is faster on a GPU. auto: together if the run has a GPU and OpenGL draws on one. No number depends on it."""
     rollout: int = 40
@@ -55,7 +55,7 @@ class ControlConfig:
     """Episodes of an evaluation; their starts are the same ones always, and never trained on."""
     film: int = 4
     """Episodes of the film of the final policy; 0 for none."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["cpu", "cuda"] | None = None
     """Where to encode, and where to train on pixels; auto: a GPU if there is one."""
     tensorboard: bool = False
     """Write TensorBoard curves too."""
@@ -81,8 +81,8 @@ class ControlConfig:
         for name in ("gamma", "gae_lambda"):
             demand(0 <= getattr(self, name) <= 1, name, "0 to 1")
         demand(0 <= self.entropy < math.inf, "entropy", "0 or more, and finite")
-        demand(self.device in ("auto", "cpu", "cuda"), "device", "'auto', 'cpu' or 'cuda'")
-        demand(self.draw in ("auto", "apart", "together"), "draw", "'auto', 'apart' or 'together'")
+        demand(self.device in (None, "cpu", "cuda"), "device", "'cpu' or 'cuda'")
+        demand(self.draw in (None, "apart", "together"), "draw", "'apart' or 'together'")
 
     def epochs_of(self, representation: str) -> int:
         """Fewer passes from pixels: more of them move the policy too far from that of the rollout (docs/control.md)."""

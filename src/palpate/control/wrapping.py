@@ -18,7 +18,7 @@ from palpate.representation import Representation
 EAGER_CALLS = 3  # before a CUDA graph is captured: memory settles, and kernels are chosen
 
 
-def wrap(env: Any, model: Representation, *, covariance: bool = False, device: str = "auto") -> Any:
+def wrap(env: Any, model: Representation, *, covariance: bool = False, device: str | None = None) -> Any:
     """The same environment, with observations `[agent, object]` in the action's unit, float32.
 
     `env` is a Gymnasium environment, a Gymnasium vector environment or a `VecEnv` of stable-baselines3; the wrapper is
@@ -51,20 +51,17 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
 class Reader:
     """Encodes observations [b, ...] to the input of a policy [b, d], in one batch; on a GPU by a CUDA graph."""
 
-    def __init__(self, model: Representation, *, covariance: bool = False, device: str = "auto") -> None:
+    def __init__(self, model: Representation, *, covariance: bool = False, device: str | None = None) -> None:
         gpu = torch.cuda.is_available()
-        self._device = where = torch.device(("cuda" if gpu else "cpu") if device == "auto" else device)
+        self._device = where = torch.device(device or ("cuda" if gpu else "cpu"))
         if where.type == "cuda" and not gpu:
-            raise ValueError(f"device is {device!r}, but torch sees no GPU here; take 'cpu' or 'auto'")
+            raise ValueError(f"device is {device!r}, but torch sees no GPU here; take 'cpu', or leave it out")
         self.model, self._covariance = model.to(where), covariance
         self._origin = torch.tensor(model.facts.get("origin") or [0.0] * model.config.n, device=where)
         self._graphs: dict[int, Graph] = {}
         config = model.config
         if covariance and not self._known_covariance():
-            raise ValueError(
-                f"covariance is True, but this model ({config.method}, {config.objective.external}) gives "
-                "none; leave it out"
-            )
+            raise ValueError(f"covariance is True, but this model ({config.method}) gives none; leave it out")
         n, latent = config.n, config.baseline.latent_dim
         width = n + (n if model.model.places_object else latent) + (n * n if covariance else 0)
         # Networks give any number; keypoints lie in the picture's unit square.

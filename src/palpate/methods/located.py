@@ -7,7 +7,7 @@ Legend: b batch, k objects, n ambient dimension.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from palpate.bodies.base import Body
 from palpate.config import ModelConfig
@@ -31,10 +31,7 @@ class Located(Model):
         super().__init__(config)
         self.head = ObjectHead(self.group, bodies, carried=self.carried, correction=correction)
         self.phi_int = Branch(make_encoder(config), self.group.width)
-        self.phi_ext = Branch(self.object_encoder(), self.head.width)
-
-    def object_encoder(self) -> nn.Module:
-        return make_encoder(self.config)
+        self.phi_ext = Branch(make_encoder(config), self.head.width)
 
     def located(self, x: Tensor) -> tuple[Tensor, Objects]:
         """The agent's pose and the objects for scaled observations."""

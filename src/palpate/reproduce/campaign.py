@@ -35,13 +35,13 @@ class Report(NamedTuple):
     written: list[Path]  # tables and figures
 
 
-def choose_preset(name: str, device: str = "auto", steps: int | None = None) -> Preset:
+def choose_preset(name: str | None, device: str | None = None, steps: int | None = None) -> Preset:
     """A preset by its name; `auto` follows the device. `steps` replaces its number of steps."""
     gpu = training_device(TrainingConfig(device=device)).type == "cuda"  # type: ignore[arg-type]
-    if name == "auto":
+    if name is None:
         name = "paper" if gpu else "small"
     if name not in PRESETS:
-        raise ValueError(f"preset is {name!r}; allowed are auto, {', '.join(PRESETS)}")
+        raise ValueError(f"preset is {name!r}; allowed are {', '.join(PRESETS)}")
     preset = PRESETS[name]
     if steps is None:
         return preset
@@ -55,7 +55,7 @@ def choose_preset(name: str, device: str = "auto", steps: int | None = None) -> 
     )
 
 
-def most_jobs(cases: Sequence[Case], device: str = "auto") -> int:
+def most_jobs(cases: Sequence[Case], device: str | None = None) -> int:
     """Default number of parallel runs: one on a GPU, else one for each core, because small networks gain little from a
     second core."""
     if training_device(TrainingConfig(device=device)).type == "cuda":  # type: ignore[arg-type]

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from palpate.choices import BEND, CHOSEN_SWITCHES
-from palpate.config import Encoder, TrainingConfig
+from palpate.choices import Facts
+from palpate.config import Encoder, ObjectiveConfig, SettledTraining
 from palpate.plan import Asked, Plan, plan
+from palpate.traits import METHODS as TRAITS
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
 EXPERIMENTS: tuple[Experiment, ...] = ("sprites", "soccer", "ablation", "shares")
@@ -32,44 +33,48 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 BASELINES: dict[str, dict[str, Any]] = {name: {"method": name} for name in ("transporter", "vae", "supervised")}
 METHODS = OBJECTIVES | BASELINES
 
-# One switch at a time, away from our objective; the paper's placing of the object comes with its weight on L_-. Moves
-# are random but in two: not all of these can say which are in doubt.
+# Our method with one part replaced: name and class in `variants`.
+VARIANTS = {
+    "split-on-d": "SplitOnD",
+    "split-of-one-batch": "SplitOfOneBatch",
+    "no-split-floor": "NoSplitFloor",
+    "paper-placing": "PaperPlacing",
+    "paper-placing-split-on-d": "PaperPlacingSplitOnD",
+    "quadratic-stay": "QuadraticStay",
+    "shrinking-stay": "ShrinkingStay",
+    "path-gradient": "PathGradient",
+    "no-contrast-floor": "NoContrastFloor",
+    "contrast-gradient": "ContrastGradient",
+    "agent-temperature-0.1": "AgentTemperatureTenth",
+    "agent-temperature-1": "AgentTemperatureOne",
+    "shared-network": "SharedNetwork",
+}
+TRAITS.update(
+    {name: TRAITS["contact"]._replace(home=f"palpate.reproduce.variants:{kind}") for name, kind in VARIANTS.items()}
+)
+# Moves are random but in two rows: not all variants predict contacts.
 ABLATION: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "chosen-moves": {"bend": 0},
-    "last-fit": {"bend": BEND},
-    "split-on-d": {"split_on": "d"},
-    "split-of-one-batch": {"split_window": 0},
-    "no-split-floor": {"split_floor": 0.0},
-    "point": {"external": "point", "stay_weight": 1.0, "stay_reach": 0.0},
-    "point-split-on-d": {"external": "point", "stay_weight": 1.0, "stay_reach": 0.0, "split_on": "d"},
-    "gaussian": {"external": "gaussian", "stay_weight": 1.0, "stay_reach": 0.0},
-    "no-outline": {"outline": 0},
-    "segment-gradient": {"segment_gradient": True},
-    "stay-weight-10": {"stay_weight": 10.0},
-    "no-stay-rise": {"stay_rise": 1.0},
-    "no-stay-level": {"stay_level": 1e6},
-    "no-stay-reach": {"stay_reach": 0.0},
-    "no-contrast-floor": {"contrast_floor": 0.0},
-    "contrast-gradient": {"contrast_gradient": True},
-    "no-agent-spread": {"agent_spread": False},
-    "agent-temperature-1": {"agent_temperature": 1.0},
-    "agent-temperature-0.1": {"agent_temperature": 0.1},
-    "shared-network": {"shared_network": True},
+    "ours": {"refine": False},
+    "chosen-moves": {"refine": False},
+    "last-fit": {"refine": True},
+    "ball": {"body": "ball", "refine": False},
+    "rest-floor-0.1": {"rest_floor": 0.1, "refine": False},
+    **{name: {"objective": name, "refine": False} for name in VARIANTS},
 }
 CHOOSING = ("chosen-moves", "last-fit")
 SHARES = (0.5, 0.03, 0.1, 0.9)
-RANDOM_MOVES: dict[str, Any] = {"probing": 0.0}  # no move is chosen, so that contacts are as common as in the world
+RANDOM_MOVES: dict[str, Any] = {
+    "chosen_moves": 0.0
+}  # contacts are as common as in the world
 
 # Seeds of triples that nobody trains on; those of the runs are small.
 TEST_SEED, REFERENCE_SEED = 10**6, 10**6 + 1
 
 PAPER_EPOCHS = 100
-NO_CLIPPING = 1e9
 LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with when it is trained otherwise
 
 # Fields of TrainingConfig that say where and how fast, not what.
-NOT_A_SETTING = ("seed", "device", "precision", "graph", "compile", "log_every", "checkpoint_every", "tensorboard")
+NOT_A_SETTING = ("seed", "device", "precision", "compile", "log_every", "checkpoint_every", "tensorboard")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +84,7 @@ class Preset:
     name: str
     encoder: Encoder
     size: int  # pixels on a side
-    training: TrainingConfig
+    training: SettledTraining
     test_triples: int = 5000
     reference_triples: int = 1000  # to fit what a score needs: the common translation, a probe, an order of keypoints
     watched_triples: int = 1000  # of the test set, for the curve over the run
@@ -97,14 +102,14 @@ PRESETS = {
         encoder="resnet18",
         size=100,
         # A checkpoint of three ResNet-18s is 0.4 GB, and a whole run takes a minute.
-        training=TrainingConfig(steps=2500, evaluate_every=125, checkpoint_every=1250, compile=True),
+        training=SettledTraining(steps=2500, evaluate_every=125, checkpoint_every=1250, compile=True),
     ),
     "small": Preset(
         name="small",
         encoder="small",
         size=50,
         # As many as let the 18 runs of `sprites` end within half an hour on two cores.
-        training=TrainingConfig(steps=300, evaluate_every=30, checkpoint_every=60, log_every=10),
+        training=SettledTraining(steps=300, evaluate_every=30, checkpoint_every=60, log_every=10),
         watched_triples=500,
         longer=1,
         control_steps=20_000,
@@ -130,7 +135,7 @@ class Case:
     triples: int | None = None  # of a set
     fit: Mapping[str, Any] = field(default_factory=dict)
     encoder: Encoder
-    training: TrainingConfig
+    training: SettledTraining
     test_triples: int
     reference_triples: int
     watched_triples: int
@@ -144,11 +149,8 @@ class Case:
         everything = asdict(self)
         everything["training"] = {k: v for k, v in everything["training"].items() if k not in NOT_A_SETTING}
         planned = self._plan()
-        named = ("optimizer", "jitter", "sway", "probing", *CHOSEN_SWITCHES)
-        everything["chosen"] = {choice.name: choice.value for choice in planned.choices if choice.name in named}
-        if planned.model.method == "interaction":
-            everything["objective"] = asdict(planned.model.objective)
-        everything["training"] |= {name: getattr(planned.training, name) for name in ("optimizer", "learning_rate")}
+        everything["chosen"] = {choice.name: choice.value for choice in planned.choices}
+        everything["training"]["learning_rate"] = planned.training.learning_rate
         if self.env in SOCCER.values():
             from palpate.envs.soccer.config import VERSION  # with it come all worlds, and torch
 
@@ -159,13 +161,17 @@ class Case:
     def _plan(self) -> Plan:
         """This case with the settings that `fit` chooses."""
         views = 4 if self.env == SOCCER["first"] else 1
-        return plan(
-            Asked(encoder=self.encoder, training=self.training, **self.fit),
+        scene = {name: value for name, value in self.fit.items() if name in ObjectiveConfig.__dataclass_fields__}
+        rest = {name: value for name, value in self.fit.items() if name not in scene}
+        facts = Facts(
             shape=(64,) if self.source == "vectors" else (3 * views, self.size, self.size),
             n=2,
             triples=self.triples,
+            steerable=self.source == "stream",
             device="cuda" if self.encoder == "resnet18" else "cpu",
         )
+        asked = Asked(encoder=self.encoder, training=self.training, scene=ObjectiveConfig(**scene), **rest)
+        return plan(asked, facts)
 
     def digest(self) -> str:
         """Short and different for different settings."""
@@ -210,7 +216,7 @@ def _sprites(preset: Preset) -> Iterator[Case]:
     for world, env in SPRITES.items():
         for method, fit in METHODS.items():
             turns = world == "anisotropic" and method in ("ours", "supervised")
-            yield _case(preset, "sprites", world, method, env, fit=fit | ({"body": "axes"} if turns else {}))
+            yield _case(preset, "sprites", world, method, env, fit=fit | ({"body": "ellipse"} if turns else {}))
         if preset.longer > 1:
             steps, every = (preset.longer * n for n in (preset.training.steps, preset.training.evaluate_every))
             yield _case(
@@ -226,17 +232,15 @@ def _soccer(preset: Preset) -> Iterator[Case]:
                 continue
             carried = world == "first" and method in ("ours", "supervised")
             yield _case(
-                preset, "soccer", world, method, env, fit=fit | ({"switches": {"egocentric": True}} if carried else {}),
+                preset, "soccer", world, method, env, fit=fit | ({"egocentric": True} if carried else {}),
                 source="shared", triples=preset.set_triples,
             )  # fmt: skip
 
 
 def _ablation(preset: Preset) -> Iterator[Case]:
-    for method, switches in ABLATION.items():
+    for method, fit in ABLATION.items():
         training = None if method in CHOOSING else RANDOM_MOVES
-        yield _case(
-            preset, "ablation", "vanilla", method, SPRITES["vanilla"], fit={"switches": switches}, training=training
-        )
+        yield _case(preset, "ablation", "vanilla", method, SPRITES["vanilla"], fit=fit, training=training)
 
 
 def _shares(preset: Preset) -> Iterator[Case]:
@@ -299,9 +303,7 @@ def _on_the_papers_schedule(case: Case, preset: Preset) -> Case:
         steps=steps,
         optimizer="adamw",
         learning_rate=1e-3,
-        schedule="constant",
-        weight_decay=0.0,
-        clip_norm=NO_CLIPPING,
+        schedule="paper",
         evaluate_every=max(1, steps // 20),
     )
     source = "set" if case.source == "stream" else case.source

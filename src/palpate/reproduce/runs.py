@@ -22,7 +22,9 @@ from palpate.reproduce.results import FORMAT
 from palpate.reproduce.samples import samples
 from palpate.reproduce.sets import held_back, training_data
 from palpate.runlog import read_log
-from palpate.training.loop import NonFiniteLoss, steps_done, training_device
+from palpate.training.loop import training_device
+from palpate.training.notes import NonFiniteLoss
+from palpate.training.state import steps_done
 
 Watch = Callable[[int, dict[str, float]], None]
 COMPILED_VARIANTS = 64
@@ -34,7 +36,7 @@ class Place:
 
     out: Path
     data: Path  # folder of sets that are collected once
-    device: str = "auto"
+    device: str | None = None
     compile: bool | None = None  # None: the preset's value, on a GPU
     keep_models: bool = False
     keep_worlds: tuple[str, ...] = ()  # worlds whose models are always kept

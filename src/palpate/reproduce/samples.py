@@ -32,13 +32,13 @@ def samples(case: Case, model: Representation, test: Labelled, *, everything: bo
 
 def _distances(model: Representation, test: Labelled) -> dict[str, Any]:
     """d_W [N], the threshold of the split with its scale `on`, and the true contacts."""
-    if model.config.method != "interaction":
+    threshold = model.model.threshold()
+    if threshold is None:
         return {}
     some = test.subset(slice(0, min(DISTANCES, len(test))))
     rows = some.transitions.rows(slice(None))
-    distances, threshold = model.distances(rows.o, rows.o_next)
-    on = model.config.objective.split_on
-    return {"distances": distances, "threshold": threshold, "on": on, "contact": some.truth.contact}
+    distances, (value, on) = model.distances(rows.o, rows.o_next), threshold
+    return {"distances": distances, "threshold": value, "on": on, "contact": some.truth.contact}
 
 
 def _example(test: Labelled) -> dict[str, Any]:

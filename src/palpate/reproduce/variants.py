@@ -1,0 +1,107 @@
+"""Variants of our method, each with one part replaced, for the ablation; `presets.VARIANTS` names them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from palpate.config import ModelConfig
+from palpate.contacts.split import Split
+from palpate.geometry import Segment
+from palpate.methods.contact import Contact
+from palpate.networks import Branch
+from palpate.objectives.contrastive import infonce
+from palpate.objectives.paper import stay, touch
+from palpate.objects import Objects
+
+
+class SplitOnD(Contact):
+    def make_split(self) -> Split:
+        return Split(on="d")
+
+
+class SplitOfOneBatch(Contact):
+    def make_split(self) -> Split:
+        return Split(window=0)
+
+
+class NoSplitFloor(Contact):
+    def make_split(self) -> Split:
+        return Split(floor=0.0)
+
+
+class PaperPlacing(Contact):
+    """The paper's L_+ and L_- for a point, with our contacts."""
+
+    def contact_term(self, before: Objects, after: Objects, path: Segment, contact: Tensor, share: Tensor) -> Tensor:
+        met = touch(before.position, Segment(path.start[:, None], path.move[:, None]))  # [b, k]
+        return torch.where(contact, met, 0.0).mean(0).sum()
+
+    def stay_term(self, before: Objects, after: Objects, contact: Tensor) -> Tensor:
+        return torch.where(contact, 0.0, stay(before.position, after.position)).mean(0).sum()
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return super().parameter_groups()[:1]  # nothing else receives a gradient
+
+
+class PaperPlacingSplitOnD(PaperPlacing):
+    def make_split(self) -> Split:
+        return Split(on="d")
+
+
+class QuadraticStay(Contact):
+    """L_- without heavy tails or a learned scale."""
+
+    WEIGHT = 100.0
+
+    def stay_term(self, before: Objects, after: Objects, contact: Tensor) -> Tensor:
+        remained = [self.remained(before.position[:, i], after.position[:, i]) for i in range(len(self.head))]
+        return self.WEIGHT * torch.where(contact, 0.0, torch.stack(remained, 1)).mean(0).sum() + self._unused()
+
+    def _unused(self) -> Tensor:
+        return 0.0 * self.log_rest_scale.sum()  # keeps a gradient for every parameter
+
+
+class ShrinkingStay(Contact):
+    """L_- whose gradient may shrink the frame."""
+
+    def remained(self, z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
+        return stay(z_ext, z_ext_next)
+
+
+class PathGradient(Contact):
+    """The object's losses also move the agent."""
+
+    def start(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
+        return self.group.start(z_int, a, z_int_next)
+
+
+class NoContrastFloor(Contact):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.floor = 0.0
+
+
+class ContrastGradient(Contact):
+    """InfoNCE also moves the agent."""
+
+    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
+        unit2 = self.group.spread2(z_int_next.detach()).clamp(min=1.0) * self.agent_temperature
+        agents = self.group.distance2(z_int_next[:, None], z_int_next[None]) / unit2
+        return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor).mean()
+
+
+class AgentTemperatureTenth(Contact):
+    agent_temperature = 0.1
+
+
+class AgentTemperatureOne(Contact):
+    agent_temperature = 1.0
+
+
+class SharedNetwork(Contact):
+    """The object is read from the contrastive network's features."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.phi_ext = Branch(self.phi_cont.encoder, self.head.width)
