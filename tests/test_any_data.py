@@ -52,11 +52,6 @@ def test_any_dimension(n: int) -> None:
     assert model.encode(np.zeros((2, 6), np.float32)).object.shape == (2, n)
 
 
-def test_a_line_is_refused_with_the_reason() -> None:
-    with pytest.raises(ValueError, match="cannot tell the object's position from its radius. Give the sum"):
-        palpate.fit(triples((6,), np.float32, 1), **ONE)
-
-
 def test_choices_are_said_and_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data = triples((100, 90, 3))
     model = palpate.fit(data, out=tmp_path / "run", **(ONE | {"progress": True}))
