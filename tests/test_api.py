@@ -296,9 +296,36 @@ class TestAlign:
         feeler.align({"observation": o[:5], "agent": turned[:5]})
         feeler.align({"observation": o[:1].repeat(50, 1), "object": torch.zeros(50, 2)})  # all on one mark
 
-    def test_rows_belong_together(self, feeler: Representation) -> None:
-        with pytest.raises(ValueError, match=r"the arrays have \{'observation': 20, 'agent': 7\} rows"):
-            feeler.align({"observation": torch.zeros(20, 4), "agent": torch.zeros(7, 2)})
+    @pytest.mark.parametrize(
+        ("places", "says"),
+        [
+            (np.zeros((7, 2)), r"has shape \(7, 2\); allowed is \(20, 2\), one row for each observation"),
+            (np.zeros((1, 2)), "has shape"),  # would be broadcast
+            (np.zeros(2), "has shape"),
+            (np.zeros((20, 1)), "has shape"),
+            (np.zeros((20, 3)), "has shape"),
+            (np.zeros((20, 2, 1)), "has shape"),
+            (0.5, "has shape"),
+            (np.full((20, 2), np.nan), r"is \[nan, nan\] in row 0; all values must be finite"),
+            (np.full((20, 2), np.inf), "must be finite"),
+            (np.full((20, 2), 1e300), "must be finite"),
+            (np.zeros((20, 2), complex), "has dtype torch.complex128; allowed are real numbers"),
+            (np.zeros((20, 2), bool), "has dtype torch.bool"),
+            ([["a", "b"]] * 20, "is no array of numbers"),
+            (None, "is no array of numbers"),
+        ],
+        ids=lambda value: "" if isinstance(value, str) else str(np.shape(value)),
+    )
+    @pytest.mark.parametrize("name", ["agent", "object"])
+    def test_positions_that_are_none(self, feeler: Representation, name: str, places: Any, says: str) -> None:
+        with pytest.raises(ValueError, match=f"{name} .*{says}"):
+            feeler.align({"observation": torch.zeros(20, 4), "agent": torch.zeros(20, 2), name: places})
+
+    def test_observations_that_are_no_numbers(self, feeler: Representation) -> None:
+        o = torch.zeros(20, 4)
+        o[3] = torch.nan
+        with pytest.raises(ValueError, match="observation has values that are not finite"):
+            feeler.align({"observation": o, "agent": torch.zeros(20, 2)})
 
     @pytest.mark.parametrize("known", [{}, {"agent": [[0, 0]]}, {"observation": np.zeros((1, 4))}])
     def test_what_it_needs(self, feeler: Representation, known: dict[str, Any]) -> None:

@@ -22,7 +22,8 @@ from palpate import __version__, bench, cli
 from palpate.cli.pairs import literal, switches
 from palpate.collecting.parts import Stopped
 from palpate.runlog import read_log
-from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted
+from palpate.training.notes import NonFiniteLoss
 from palpate.workers import WorkerError
 
 VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "control", "bench")
@@ -178,6 +179,54 @@ class TestMistakes:
 
     def test_a_verb_mistyped(self, run: Run) -> None:
         refused(run("trian", "--out", "x"), "'trian' is no verb of palpate; did you mean 'train'?")
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            ("train --out x --foo 3", "palpate train: unknown option --foo; see palpate train --help"),
+            ("train --out x --stps 3", "palpate train: unknown option --stps; did you mean --steps?"),
+            ("train --out x --bach_size=8", "palpate train: unknown option --bach-size; did you mean --batch-size?"),
+            ("train --ot x", "palpate train: unknown option --ot; did you mean --out?"),
+            ("train --out x --resume 3", "palpate train: unexpected '3'; see palpate train --help"),
+            ("train", "palpate train: missing --out PATH; see palpate train --help"),
+            ("collect", "palpate collect: missing ENV, --out PATH; see palpate collect --help"),
+            ("train --out", "palpate train: missing value for argument '--out'. Expected 1 values; see palpate train"),
+            ("train --out x --steps abc", "palpate train: --steps: invalid literal for int() with base 10: 'abc'; see"),
+            ("train --out x --log-every 0", "palpate train: log_every is 0; allowed is 1 or more; see palpate train"),
+            ("train --out x --schedule foo", "palpate train: invalid choice 'foo' for argument '--schedule'. Expected"),
+            ("foo", "palpate: 'foo' is no verb of palpate; allowed are demo, collect, check"),
+            ("--foo", "palpate: '--foo' is no verb of palpate; allowed are demo"),
+        ],
+    )
+    def test_the_parser_complains_in_one_line(self, run: Run, arguments: str, says: str) -> None:
+        code, out, err = run(*arguments.split())
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith(says)
+
+    @pytest.mark.parametrize("verb", ["train", "collect"])
+    def test_resumed_and_forced(self, run: Run, log: Path, tmp_path: Path, verb: str) -> None:
+        where = ["collect", "palpate/Sprites-v0"] if verb == "collect" else ["train", "--data", log, *TINY]
+        refused(run(*where, "--out", tmp_path / "x", "--resume", "--force"), "give one of them")
+
+    @pytest.mark.filterwarnings("ignore:touched and untouched")
+    def test_a_full_disk_while_training(self, run: Run, log: Path, tmp_path: Path) -> None:
+        """Overwriting: the old model stays, and the new run goes on once there is room."""
+        out = tmp_path / "run"
+        arguments = ["train", "--data", log, "--out", out, "--steps", 3, "--checkpoint-every", 1, *TINY]
+        assert run(*arguments)[0] == 0
+        before = (out / "model.safetensors").read_bytes()
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+        command = [*COMMAND, *map(str, [*arguments, "--seed", 1])]
+        full = subprocess.run(
+            [*command, "--force"], capture_output=True, text=True, env=ENVIRONMENT, check=False, preexec_fn=limit
+        )
+        refused((full.returncode, full.stdout, full.stderr), "cannot write ", "state.safetensors: File too large")
+        assert (out / "model.safetensors").read_bytes() == before
+        assert run(*arguments, "--seed", 1, "--resume")[0] == 0
+        assert (out / "model.safetensors").read_bytes() != before
 
     def test_unknown_env(self, run: Run, tmp_path: Path) -> None:
         arguments = ["train", "--env", "palpate/SpriteBackground-v0", "--out", tmp_path / "x"]

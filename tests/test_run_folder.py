@@ -103,7 +103,7 @@ def test_the_description_is_written_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_resuming_and_overwriting(run: Path) -> None:
-    with pytest.raises(ValueError, match=r"resume \(--resume\) goes on with a run and overwrite \(--force\) begins"):
+    with pytest.raises(ValueError, match=r"resume \(--resume\) goes on .* and overwrite \(--force\) begins anew"):
         palpate.fit(vectors(), out=run, resume=True, overwrite=True, **SHORT)
 
 
@@ -143,11 +143,14 @@ def test_killed_while_the_new_model_is_put_in_place(tmp_path: Path, monkeypatch:
         leave(out, "old")
         (out / "run.json").write_text(json.dumps({"model": {}, "training": {"seed": 0}, "data": {}}))
         described = {"model": {}, "training": {"seed": 1}, "data": {}}
-        with monkeypatch.context() as patch:
-            with suppress(ZeroDivisionError), run_folder(out, described, resume=False, overwrite=True) as folder:
-                killed = die_after(steps, patch)
-                assert folder == out / "overwriting"
-                leave(folder, "new")
+        with (
+            suppress(ZeroDivisionError),
+            monkeypatch.context() as patch,
+            run_folder(out, described, resume=False, overwrite=True) as folder,
+        ):
+            killed = die_after(steps, patch)
+            assert folder == out / "overwriting"
+            leave(folder, "new")
         if (out / "config.json").exists():
             assert (out / "config.json").read_text() == (out / "model.safetensors").read_text()
         with run_folder(out, described, resume=True, overwrite=False) as folder:

@@ -9,7 +9,7 @@ from palpate.traits import Traits
 SMALL_SIDE, LARGE_SIDE = 64, 128
 CHOSEN_MOVES = 0.5  # of a batch
 SMALL_RATE = 5e-3
-FRESH_REST, FIXED_REST = 0.02, 0.12  # smallest scale of L_-
+FRESH_REST, FIXED_REST = 0.02, 0.1  # smallest scale of L_- in the plane
 FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
 
 
@@ -151,6 +151,8 @@ def _refine(facts: Facts, traits: Traits, moves: float, small_and_fresh: bool) -
 
 
 def _rest_floor(facts: Facts) -> tuple[float, str]:
+    # In a Student-t likelihood a distance weighs (1 + n) / 2 scale^2: let it be the same in any dimension.
+    factor = ((1 + facts.n) / 3) ** 0.5
     if facts.fresh:
-        return FRESH_REST, "in the end all observations of one place are to agree"
-    return FIXED_REST, "triples that come again agree more than others would"
+        return round(factor * FRESH_REST, 4), "in the end all observations of one place are to agree"
+    return round(factor * FIXED_REST, 4), "triples that come again agree more than others would"

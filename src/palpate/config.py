@@ -39,7 +39,7 @@ class ObjectiveConfig:
 
     rest_floor: float | None = None
     """Smallest scale, in units of the actions' root mean square, of the distance between two observations of an object
-    at rest. Default: 0.02 for fresh triples, 0.12 for a fixed set."""
+    at rest. Default in the plane: 0.02 for fresh triples, 0.1 for a fixed set."""
 
     def __post_init__(self) -> None:
         floor = self.rest_floor

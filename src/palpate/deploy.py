@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from palpate import __version__
 from palpate.disk import write_whole
+from palpate.extras import demand
 from palpate.methods.base import Encoding, Model
 from palpate.representation import Representation
 
@@ -75,7 +76,8 @@ def export(
         )
     path = _claim(Path(path), overwrite)
     if format == "onnx":
-        _demand_extra()
+        for name in ("onnx", "onnxscript", "onnxruntime"):
+            demand(name, library=name, extra="export", needs=f"exporting to onnx needs {name}")
     source = Representation(_plain_copy(model.model), model.facts)
     batches = [*_random(source.model), *([] if observation is None else [source.canonical(observation)])]
     with torch.no_grad(), _quiet():
@@ -265,18 +267,6 @@ def _claim(path: Path, overwrite: bool) -> Path:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it")
     return path
-
-
-def _demand_extra() -> None:
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise
-            raise ModuleNotFoundError(
-                f"exporting to onnx needs {name}, which is not installed; pip install 'palpate[export]'", name=name
-            ) from error
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror or error}") from error
 
 
 class Busy(OSError):  # noqa: N818 - reads as what it is

@@ -52,21 +52,19 @@ def axis_angle(axis: Tensor) -> Tensor:
     return torch.where(angle < torch.pi, angle, 0.0)  # rounding may give pi itself
 
 
-def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float, power: float = 2.0) -> Tensor:
-    """Power of the matrix that maps the unit disc to an ellipse, `[..., 2, 2]`: 2 is its covariance, -1 maps it back.
+def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float) -> Tensor:
+    """Covariance of an ellipse, `[..., 2, 2]`: the eigenvalues are the squares of its semi-axes.
 
     `axis` [..., 2] in the unit disc is the long axis by its doubled angle, times how much of the ellipticity is there:
-    at length s the semi-axes are radius exp(+-s log_ratio / 2). With k = power log_ratio / 2 it is
-    radius^power exp(k A), A = [[c, s], [s, -c]], where A^2 is a multiple of I, so the series closes; no angle is
-    computed, and a disc (axis 0) is an ordinary point.
+    at length s the semi-axes are radius exp(+-s log_ratio / 2). It is radius^2 exp(log_ratio A), A = [[c, s], [s, -c]],
+    where A^2 is a multiple of I, so the series closes; no angle is computed, and a disc (axis 0) is an ordinary point.
     """
-    k = power * log_ratio / 2
     length = torch.sqrt(axis.square().sum(-1) + 1e-24)
-    even = torch.cosh(k * length)
-    odd = torch.sinh(k * length) / length
+    even = torch.cosh(log_ratio * length)
+    odd = torch.sinh(log_ratio * length) / length
     c, s = axis.unbind(-1)
     matrix = torch.stack((even + odd * c, odd * s, odd * s, even - odd * c), -1).unflatten(-1, (2, 2))
-    return torch.as_tensor(radius, device=axis.device)[..., None, None] ** power * matrix
+    return torch.as_tensor(radius, device=axis.device)[..., None, None] ** 2 * matrix
 
 
 def around(count: int, like: Tensor) -> Tensor:
@@ -75,16 +73,16 @@ def around(count: int, like: Tensor) -> Tensor:
     return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
 
 
-def border(reach: Tensor, points: int) -> Tensor:
+def border(support: Tensor, points: int) -> Tensor:
     """Some `points` of the border of a convex body around 0, `[..., points, 2]`, in the directions of `around`.
 
-    `reach` [..., k] is how far it reaches in k of them: the body is what lies beyond none. So a reach that no convex
-    body has, as one that is learned may be, is cut to one. Beside a straight side that faces none of them the border
-    lies too far out, by at most half the side times pi / k.
+    `support` [..., d] is how far it extends in d of them: the body is what lies beyond none. So a support that no
+    convex body has, as one that is learned may be, is cut to one. Beside a straight side that faces none of them the
+    border lies too far out, by at most half the side times pi / d.
     """
-    toward = around(points, reach)
-    facing = toward @ around(reach.shape[-1], reach).mT  # [points, k] cosines
-    length = torch.where(facing > 1e-3, reach[..., None, :] / facing.clamp(min=1e-3), torch.inf).amin(-1)
+    toward = around(points, support)
+    facing = toward @ around(support.shape[-1], support).mT  # [points, d] cosines
+    length = torch.where(facing > 1e-3, support[..., None, :] / facing.clamp(min=1e-3), torch.inf).amin(-1)
     return length[..., None] * toward
 
 

@@ -1,6 +1,5 @@
 """Figures and report of one run."""
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
-from palpate.disk import write_whole
+from palpate.disk import as_json, write_whole
 from palpate.envs.registration import SOCCER, SPRITES
 from palpate.envs.soccer import Scene, Soccer, SoccerConfig
 from palpate.envs.soccer.config import ABOVE_RANGE
@@ -24,6 +23,7 @@ from palpate.metrics import Scores, aligned
 from palpate.report import write_report
 from palpate.representation import Representation
 from palpate.runlog import read_log
+from palpate.traits import METHODS
 
 DRAWN_ROWS, OVERLAID_ROWS = 2000, 8
 ABOVE_PIXELS = 240
@@ -42,7 +42,7 @@ def illustrate(
     if test is not None:
         scores = evaluate(model, test)
         folder.mkdir(parents=True, exist_ok=True)  # only now: triples that do not fit the model leave nothing behind
-        (folder / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n", encoding="utf-8")
+        write_whole(folder / "scores.json", as_json(scores.as_dict()))
         figures = _measured(model, test) | figures
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
@@ -108,7 +108,7 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
 
 def _facts(model: Representation) -> dict[str, str]:
     config = asdict(model.config)
-    parts = ("objective",) if model.config.method in ("interaction", "supervised") else ("baseline",)
+    parts = ("baseline",) if METHODS[model.config.method].reconstructs else ("objective",)
     facts = {k: str(v) for k, v in config.items() if k not in ("objective", "baseline")}
     facts = {"data": str(model.facts.get("data", "")), **facts}
     facts |= {f"{part} {k}": str(v) for part in parts for k, v in config[part].items()}

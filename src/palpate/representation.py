@@ -100,12 +100,15 @@ class Representation:
             )
         if not self.model.tells_apart:
             raise ValueError(f"this model is {self.config.method!r}, which does not say which of its points is which")
-        known = {name: known_positions[name] for name in ("observation", "agent", "object") if name in known_positions}
-        _demand_equal_lengths(**known)
-        encoding = self.encode(known.pop("observation"))
-        places = torch.cat([_floats(positions) for positions in known.values()])
-        gap = places - torch.cat([_floats(getattr(encoding, name)) for name in known])
-        origin = self._origin + gap.mean(0)
+        o = known_positions["observation"]
+        encoding = self.encode(o)
+        names = [name for name in ("agent", "object") if name in known_positions]
+        places = torch.cat([_vectors(name, known_positions[name], len(o), self.config.n) for name in names])
+        estimates = torch.cat([torch.as_tensor(getattr(encoding, name)).cpu() for name in names])
+        gap = places - estimates
+        if not gap.isfinite().all():
+            raise ValueError("observation has values that are not finite; repair or drop those rows")
+        origin = self._group.moved(self._origin, self._group.frame(estimates, places))
         off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, places))
         if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
@@ -151,11 +154,7 @@ class Representation:
         return max(1, min(ENCODE_ROWS, ENCODE_BYTES // (4 * math.prod(self.config.observation_shape))))
 
     def _actions(self, action: Any) -> Iterator[Tensor]:
-        actions, width = _floats(action), self._group.action_width
-        if width == 1 and actions.dim() == 1:
-            actions = actions[:, None]
-        if actions.dim() != 2 or actions.shape[1] != width:
-            raise ValueError(f"action has shape {tuple(actions.shape)}; allowed is {(len(actions), width)}")
+        actions = _vectors("action", action, len(action), self._group.action_width)
         for block in actions.split(self._rows()):
             yield block.to(self._device)
 
@@ -200,8 +199,26 @@ def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
     return None if parts[0] is None else torch.cat(list(parts)).cpu()  # type: ignore[arg-type]
 
 
-def _floats(values: Any) -> Tensor:
-    return torch.as_tensor(values).detach().float().cpu()
+def _vectors(name: str, values: Any, count: int, n: int) -> Tensor:
+    """Finite numbers [count, n] that a user gives; [count] where n is 1."""
+    try:
+        given = torch.as_tensor(values).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} is no array of numbers: {error}") from error
+    if given.is_complex() or given.dtype == torch.bool:
+        raise ValueError(f"{name} has dtype {given.dtype}; allowed are real numbers")
+    vectors = given.float()
+    if n == 1 and vectors.dim() == 1:
+        vectors = vectors[:, None]
+    if vectors.shape != (count, n):
+        raise ValueError(
+            f"{name} has shape {tuple(vectors.shape)}; allowed is {(count, n)}, one row for each observation"
+        )
+    bad = ~vectors.isfinite().all(1)
+    if bad.any():
+        row = int(bad.int().argmax())
+        raise ValueError(f"{name} is {vectors[row].tolist()} in row {row}; all values must be finite in float32")
+    return vectors
 
 
 def _demand_equal_lengths(**arrays: Any) -> None:

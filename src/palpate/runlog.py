@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from palpate.disk import LOCK, alone, append, as_json, named, write_whole
-from palpate.settings import demand_same
+from palpate.settings import demand_one, demand_same
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
 OVERWRITING = "overwriting"  # a new run, inside the folder of the one that it will replace
@@ -80,8 +80,7 @@ def run_folder(
     An overwriting run is made in a folder inside `out`, and replaces the old run only when it is complete. Until then
     the old model can be loaded, and the new run can be resumed.
     """
-    if resume and overwrite:
-        raise ValueError("resume (--resume) goes on with a run and overwrite (--force) begins anew; give one of them")
+    demand_one(resume=resume, overwrite=overwrite)
     if out is None:
         yield None
         return

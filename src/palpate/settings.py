@@ -9,6 +9,13 @@ from typing import Any
 NAMED = 3  # differences in one message
 
 
+def demand_one(*, resume: bool, overwrite: bool) -> None:
+    if resume and overwrite:
+        raise ValueError(
+            "resume (--resume) goes on with what is there and overwrite (--force) begins anew; give one of them"
+        )
+
+
 def demand_same(where: Path, found: Any, wanted: Mapping[str, Any], advice: str) -> None:
     """Refuse what is at `where` unless it was made with the settings wanted, which may be nested."""
     changes = list(islice(_differences(found, _plain(wanted)), NAMED))

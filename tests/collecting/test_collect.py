@@ -519,7 +519,7 @@ class TestResume:
     )
     def test_other_settings(self, change: dict[str, Any], says: str) -> None:
         self.stop()
-        with pytest.raises(ValueError, match=f"was begun with other settings: {says}; resume with the same"):
+        with pytest.raises(ValueError, match=f"was made with other settings: {says}; resume with the same"):
             self.collect(resume=True, **change)
         assert self.collect(resume=True) == self.straight()  # nothing was lost
 
@@ -529,6 +529,14 @@ class TestResume:
             self.collect()
         assert self.collect(overwrite=True, seed=5) != self.straight()
         assert not self.folder.exists()
+
+    def test_resumed_and_forced(self) -> None:
+        self.stop()
+        with pytest.raises(
+            ValueError, match=r"resume \(--resume\) goes on .* overwrite \(--force\) begins anew; give one"
+        ):
+            self.collect(resume=True, overwrite=True)
+        assert self.collect(resume=True) == self.straight()
 
     def test_nothing_to_resume(self) -> None:
         with pytest.raises(FileNotFoundError, match=r"nothing to resume: no folder .*log\.h5\.parts"):
@@ -603,5 +611,5 @@ class TestStopped:
         out = tmp_path / "log.h5"
         with pytest.raises(Stopped):
             collect(Walk(), 500, out=out, progress=interrupt_at(256))
-        with pytest.raises(ValueError, match="other settings: aggregate was None and is 2"):
+        with pytest.raises(ValueError, match="other settings: aggregate was unset and is 2"):
             collect(Walk(), 500, out=out, resume=True, aggregate=2)

@@ -287,10 +287,10 @@ class TestFile:
     def test_format(self, tmp_path: Path) -> None:
         Transitions(**pictures(20, (100, 100, 3))).save(tmp_path / "log.h5")
         with h5py.File(tmp_path / "log.h5") as file:
-            assert file.attrs["format"] == "palpate-transitions"
-            assert file.attrs["format_version"] == 1
-            assert file.attrs["layout"] == "channel-first"
-            assert file.attrs["palpate_version"] == __version__
+            assert file.attrs["format"] == b"palpate-transitions"
+            assert file.attrs["format_version"] == 2
+            assert file.attrs["layout"] == b"channel-first"
+            assert file.attrs["palpate_version"].decode() == __version__
             assert sorted(file) == ["action", "next_observation", "observation"]
             for name in ("observation", "next_observation"):
                 assert file[name].shape == (20, 3, 100, 100)
@@ -472,8 +472,14 @@ class TestOpenErrors:
         ("name", "value", "message"),
         [
             ("format", "robomimic", "the format is 'robomimic'; allowed is 'palpate-transitions'"),
-            ("format_version", 2, "format_version is 2, written by palpate .*upgrade"),
-            ("format_version", "x", "format_version is x"),
+            (
+                "format_version",
+                3,
+                r"format_version is 3, this palpate reads 2 alone: .* \(0\..*\), or collect it again",
+            ),
+            ("format_version", 1, "format_version is 1, this palpate reads 2 alone"),
+            ("format_version", "x", "format_version is 'x'"),
+            ("format_version", [2, 2], "format_version is "),
             ("layout", "NHWC", "layout is 'NHWC'; allowed are"),
         ],
     )

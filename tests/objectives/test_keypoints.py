@@ -1,21 +1,18 @@
+"""The Transporter's keypoints."""
+
 import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import quick, randn
+from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.autograd import gradcheck
 
 from palpate.objectives.keypoints import heat, soft_argmax, transport
 
-quick = settings(deadline=None, max_examples=30, derandomize=True, database=None)
 ROWS, COLUMNS = torch.linspace(0.9, 0.1, 5, dtype=torch.float64), torch.linspace(0.1, 0.9, 4, dtype=torch.float64)
 STD = torch.tensor([0.1, 0.2], dtype=torch.float64)
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class TestSoftArgmax:

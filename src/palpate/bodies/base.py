@@ -42,7 +42,10 @@ class Body(nn.Module, ABC):
         return raw
 
     def facets(self, like: Tensor) -> Tensor | None:
-        """Unit directions `[d, n]` in which the ends of a path are compared with the body; None for a ball."""
+        """Unit directions `[d, n]` in which the ends of a path are compared with the body.
+
+        None: a path is compared toward its nearest point alone, which is exact for a ball.
+        """
         return None
 
     def orientation(self, pose: Tensor) -> Tensor | None:
@@ -58,7 +61,7 @@ class Body(nn.Module, ABC):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Optimiser groups; `starts` is the share of the run before which a group is not updated."""
-        return []
+        return [{"params": self.learned, "weight_decay": 0.0}] if self.learned else []
 
     @property
     def learned(self) -> list[nn.Parameter]:
@@ -93,11 +96,13 @@ class Sized(Body):
         return self.radius.expand(pose.shape[:-1])
 
     def covariance(self, pose: Tensor) -> Tensor:
-        return (self.radius**2 * torch.eye(self.n, device=pose.device)).expand(*pose.shape[:-1], -1, -1)
+        eye = torch.eye(self.n, device=pose.device, dtype=self.log_radius.dtype)
+        return (self.radius.square() * eye).expand(*pose.shape[:-1], -1, -1)
 
     def shape_groups(self) -> list[dict[str, Any]]:
-        """Optimiser groups of the parameters that describe the shape."""
-        return []
+        """Optimiser groups of the parameters that describe the shape: all but the radius."""
+        shape = [p for p in self.learned if p is not self.log_radius]
+        return [{"params": shape, "lr_scale": LR_SCALE}] if shape else []
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         size = [{"params": [self.log_radius], "lr_scale": LR_SCALE}] if self.log_radius.requires_grad else []
@@ -117,8 +122,11 @@ def clearance(body: Body, centre: Tensor, pose: Tensor, path: Segment) -> Tensor
     have it elsewhere, toward the flat of a side; it is compared in the body's facets.
     """
     offset = path.offset(centre)
-    distance = torch.sqrt(offset.square().sum(-1) + DISTANCE_EPS)
-    passing = distance - body.support((offset / distance[..., None])[..., None, :], pose).squeeze(-1)
+    length2 = offset.square().sum(-1, keepdim=True)
+    toward = torch.where(length2 > DISTANCE_EPS, offset, 1.0)  # next to the centre any direction will do
+    toward = toward / toward.norm(dim=-1, keepdim=True)
+    distance = torch.sqrt(length2 + DISTANCE_EPS).squeeze(-1)
+    passing = distance - body.support(toward[..., None, :], pose).squeeze(-1)
     facets = body.facets(centre)
     if facets is None:
         return passing

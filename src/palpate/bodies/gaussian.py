@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palpate.bodies.base import Body
-from palpate.geometry import long_axis
+from palpate.bodies.planar import DIRECTIONS
+from palpate.geometry import around, long_axis
 
 LEAST_DIAGONAL = 1e-3
 
@@ -32,6 +33,9 @@ class Gaussian(Body):
 
     def support(self, direction: Tensor, pose: Tensor) -> Tensor:
         return (direction @ self.root(pose)).norm(dim=-1)
+
+    def facets(self, like: Tensor) -> Tensor | None:
+        return around(DIRECTIONS, like) if self.n == 2 else None  # elsewhere a path looks deeper inside than it is
 
     def covariance(self, pose: Tensor) -> Tensor:
         root = self.root(pose)

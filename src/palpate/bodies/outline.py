@@ -5,7 +5,6 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from palpate.bodies.base import DISTANCE_EPS, LR_SCALE
 from palpate.bodies.planar import PlanarBody
 
 HARMONICS = 4  # enough for a square
@@ -25,13 +24,10 @@ class Outline(PlanarBody):
     def support(self, direction: Tensor, pose: Tensor) -> Tensor:
         return self.radius * log_outline(direction, *self.waves).exp()
 
-    def shape_groups(self) -> list[dict[str, Any]]:
-        return [{"params": [self.waves], "lr_scale": LR_SCALE}]
-
 
 def log_outline(direction: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """log of the support over the mean radius in directions [..., 2]: `[...]`, for coefficients [K - 1] from k = 2."""
-    direction = direction / torch.sqrt(direction.square().sum(-1, keepdim=True) + DISTANCE_EPS)  # at the centre, none
+    """log of the support over the mean radius in unit directions [..., 2]: `[...]`, for coefficients [K - 1] from
+    k = 2."""
     x, y = real, imaginary = direction.unbind(-1)  # a compiler has no complex numbers
     total = torch.zeros_like(x)
     for cosine, sine in zip(cosines, sines, strict=True):

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 import warnings
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import tyro
 
@@ -17,6 +17,7 @@ from palpate.cli.control import Control
 from palpate.cli.demo import Demo
 from palpate.cli.evaluate import Evaluate
 from palpate.cli.export import Export
+from palpate.cli.parsing import Misread, parse
 from palpate.cli.reproduce import Reproduce
 from palpate.cli.train import Train
 
@@ -47,8 +48,11 @@ def main() -> None:
     try:
         _demand_verb(arguments[0])
         _demand_flags(arguments)
-        verb: Any = tyro.cli(Verb, prog="palpate", description=DESCRIPTION, args=arguments)
+        verb = parse(Verb, arguments, DESCRIPTION)
         verb()
+    except Misread as error:
+        print(f"palpate {arguments[0]}: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("palpate: stopped", file=sys.stderr)
         sys.exit(130)
@@ -64,11 +68,11 @@ def main() -> None:
 
 
 def _demand_verb(word: str) -> None:
-    """A word that is nearly a verb is taken for one; what else can be wrong, the parser says."""
     verbs = [verb.__metadata__[0].name for verb in get_args(Verb)]
-    near = difflib.get_close_matches(word, verbs, 1)
-    if near and word not in verbs:
-        raise ValueError(f"{word!r} is no verb of palpate; did you mean {near[0]!r}?")
+    if word not in (*verbs, "--help", "-h") and not word.startswith("--tyro"):  # which prints completions for a shell
+        near = difflib.get_close_matches(word, verbs, 1)
+        allowed = f"did you mean {near[0]!r}?" if near else f"allowed are {', '.join(verbs)}"
+        raise ValueError(f"{word!r} is no verb of palpate; {allowed}")
 
 
 def _demand_flags(arguments: list[str]) -> None:

@@ -71,8 +71,6 @@ class Collect:
         from palpate.progress import Rate, bar
         from palpate.workers import available_cores
 
-        if self.resume and self.force:
-            raise ValueError("--resume goes on with what is there and --force begins anew; give one of them")
         options = self._options()
         start, rate = time.monotonic(), Rate()
         with bar("collecting", self.num) as advance:

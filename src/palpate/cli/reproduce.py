@@ -66,7 +66,7 @@ class Reproduce:
 
     def __call__(self) -> None:
         from palpate.contest.control import demand_ppo
-        from palpate.contest.tournament import demand_models
+        from palpate.contest.tournament import demand_models, learned_by
         from palpate.reproduce.presets import EXPERIMENTS
 
         if self.experiment == "control" and (self.worlds or self.slurm or self.paper_schedule):
@@ -81,7 +81,7 @@ class Reproduce:
         if self._plays:
             demand_ppo()
             if experiments and not self.force:
-                demand_models(preset, self.seeds, place)
+                demand_models(learned_by(preset, self.seeds), place)  # before anything long starts
         failed = self._run(experiments, preset, place) if experiments else {}
         if self._plays and not failed:
             failed = self._play(preset, place)

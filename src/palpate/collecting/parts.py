@@ -14,8 +14,9 @@ from typing import Any, final
 
 from palpate import __version__
 from palpate.collecting.blocks import BLOCK_ROWS, Packed, Span, counted, dropped, spans
-from palpate.data.files import Writer, attributes_of, open_hdf5
-from palpate.disk import write_whole
+from palpate.data.files import Writer, attributes_of, open_hdf5, read_from
+from palpate.disk import as_json, write_whole
+from palpate.settings import demand_one, demand_same
 
 NOTE = "collection.json"
 LEFTOVER = ".*.tmp"
@@ -38,6 +39,7 @@ class Parts:
     def __init__(
         self, out: str | os.PathLike[str], attributes: Mapping[str, Any], *, resume: bool, overwrite: bool
     ) -> None:
+        demand_one(resume=resume, overwrite=overwrite)
         self.folder = parts_of(out)
         self._out = Path(out)
         self._attributes = dict(attributes)
@@ -45,8 +47,9 @@ class Parts:
         if resume and note is None:
             raise FileNotFoundError(f"there is nothing to resume: no folder {self.folder}; leave out resume (--resume)")
         if resume and note is not None:
-            self._check_same(note["settings"])
-            overwrite = overwrite or note["overwrite"]
+            advice = "resume with the same ones, or begin anew (overwrite=True, --force)"
+            demand_same(self.folder, note["settings"], self._settings(), advice)
+            overwrite = note["overwrite"]
             for leftover in self.folder.glob(LEFTOVER):  # of a process that was killed; it takes room
                 leftover.unlink(missing_ok=True)
         self._overwrite = overwrite
@@ -73,27 +76,26 @@ class Parts:
         if not (self.folder / NOTE).exists():
             self.folder.mkdir(exist_ok=True)
             note = {"settings": self._settings(), "overwrite": self._overwrite}
-            write_whole(self.folder / NOTE, json.dumps(note, indent=1, default=lambda x: x.item()).encode())
+            write_whole(self.folder / NOTE, as_json(note))
         write_whole(self._path(packed.span), packed.image)
         self._stops[packed.span.start] = packed.span.stop
 
     def join(self, num: int) -> None:
         """Put the first `num` rows into the one file, and remove the parts."""
-        joined = self.folder / "joined.h5"  # in here, so that nothing lies about should we be killed now
-        with Writer(joined, attributes=self._attributes, overwrite=True) as writer:
+        # Aside in the folder, so that nothing lies about should we be killed now.
+        with Writer(self._out, attributes=self._attributes, overwrite=True, aside=self.folder) as writer:
             total: dict[str, int] = {}
             for start, stop in spans(num):
                 path = self._path(Span(start, self._stops[start]))
                 try:
-                    part = open_hdf5(path)
+                    with open_hdf5(path) as part, read_from(path):
+                        writer.copy(part, stop - start)
+                        lost = dropped(attributes_of(part))
                 except ValueError as error:
                     raise ValueError(f"{error}: delete it, then go on with resume=True (--resume)") from error
-                with part:
-                    writer.copy(part, stop - start)
-                    for name, count in dropped(attributes_of(part)).items():
-                        total[name] = total.get(name, 0) + count
+                for name, count in lost.items():
+                    total[name] = total.get(name, 0) + count
             writer.attributes |= counted(total)
-        os.replace(joined, self._out)
         shutil.rmtree(self.folder)
 
     def discard_if_empty(self) -> None:
@@ -118,18 +120,9 @@ class Parts:
             return None
         try:
             note: dict[str, Any] = json.loads((self.folder / NOTE).read_bytes())
-        except (OSError, ValueError) as error:
+            _ = note["settings"], note["overwrite"]
+        except (OSError, ValueError, LookupError, TypeError) as error:
             raise ValueError(
                 f"{self.folder} is in the way, and holds no {NOTE} of a collection; move or delete it"
             ) from error
         return note
-
-    def _check_same(self, before: dict[str, Any]) -> None:
-        now = self._settings()
-        differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-        if differing:
-            changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
-            raise ValueError(
-                f"{self.folder} was begun with other settings: {changes}; resume with the same ones, or begin anew "
-                "(overwrite=True, --force)"
-            )

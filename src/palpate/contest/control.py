@@ -1,6 +1,5 @@
 """`palpate control`: make the missing PPO runs, one JSON each."""
 
-import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -10,13 +9,15 @@ from typing import Any
 
 from palpate.config import TrainingConfig
 from palpate.contest.compare import grouped
-from palpate.control.claims import demand_same, settings_of
+from palpate.control.claims import ADVICE, settings_of
 from palpate.control.settings import LEARNED, ControlConfig
-from palpate.disk import alone, write_whole
+from palpate.disk import alone
+from palpate.extras import demand
 from palpate.progress import Rate, bar
 from palpate.representation import Representation, load
 from palpate.reproduce.provenance import provenance
-from palpate.reproduce.results import FORMAT, read_results
+from palpate.reproduce.results import FORMAT, read_results, write_json
+from palpate.settings import demand_same
 from palpate.training.loop import training_device
 
 # The method of a model and how it places the object, by the name of the representation.
@@ -105,7 +106,7 @@ def _demand_fit(entries: Sequence[Entry], force: bool) -> None:
                 raise ValueError(
                     f"{entry.path} is not the JSON of a run; delete it, or choose another folder with --out"
                 )
-            demand_same(entry.path, there[entry.name]["settings"], settings)
+            demand_same(entry.path, there[entry.name]["settings"], settings, ADVICE)
         length = entry.config.rollouts * entry.config.rollout_steps
         planned = {"representation": entry.representation, "seed": entry.seed, "settings": settings}
         there[entry.name] = planned | {"curve": [[length]]}
@@ -134,7 +135,7 @@ def _perform(entry: Entry, show: bool) -> None:
         "seconds": round(time.monotonic() - began, 1),  # of this process; an interrupted run took longer
         **provenance(training_device(TrainingConfig(device=config.device))),
     }
-    write_whole(entry.path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
+    write_json(entry.path, row)
 
 
 def _model_folder(representation: str, model: str | None, seed: int) -> Path | None:
@@ -170,13 +171,6 @@ def _model(representation: str, folder: Path) -> Representation:
 
 
 def demand_ppo() -> Any:
-    """The module `palpate.control.ppo`; an error names the extra if it is not installed."""
-    try:
-        from palpate.control import ppo
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "stable_baselines3":
-            raise
-        raise ModuleNotFoundError(
-            "control needs stable-baselines3, which is not installed; pip install 'palpate[rl]'", name=error.name
-        ) from error
-    return ppo
+    """The module `palpate.control.ppo`, which needs the extra `rl`."""
+    needs = "control needs stable-baselines3"
+    return demand("palpate.control.ppo", library="stable_baselines3", extra="rl", needs=needs)

@@ -1,6 +1,5 @@
 """Table and learning curves that compare PPO runs."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from palpate.contest.compare import REACHED, Contestant, Interval, contest, curve, grouped
 from palpate.disk import write_whole
 from palpate.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION, blank, panel, png
-from palpate.reproduce.results import Row, read_results
+from palpate.reproduce.results import Row, read_results, write_json
 from palpate.reproduce.statistics import Array, interquartile_mean, stratified_bootstrap
 from palpate.reproduce.tables import layout, origin
 
@@ -49,8 +48,7 @@ def write_contest(folder: Path) -> tuple[str, list[Path]]:
     text = markdown(rows, found)
     files = [folder / name for name in ("table.md", "table.json", "curves.png")]
     write_whole(files[0], text.encode())
-    table = json.dumps({"contestants": [asdict(each) for each in found]}, indent=1, allow_nan=False)
-    write_whole(files[1], (table + "\n").encode())
+    write_json(files[1], {"contestants": [asdict(each) for each in found]})
     write_whole(files[2], png(curves(rows)))
     return text, files
 

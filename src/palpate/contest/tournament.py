@@ -44,12 +44,12 @@ def tournament(
     """
     demand_ppo()
     wanted = _order(representations)
-    planned = _learned(preset, seeds, wanted)
+    planned = learned_by(preset, seeds, wanted)
     learned = Report([], [], {}, {}, [])
     if planned:
         place = replace(place, keep_worlds=(WORLD,))
         if not learn_again:
-            _demand_models(planned, place)
+            demand_models(planned, place)
         learned = reproduce(planned, place, jobs=jobs, force=learn_again, show=show)
         for case in planned:
             if not place.model(case).exists():
@@ -72,11 +72,6 @@ def tournament(
     return Games(learned, finished, skipped)
 
 
-def demand_models(preset: Preset, seeds: int, place: Place) -> None:
-    """Refuse existing representations without a model, before anything long starts."""
-    _demand_models(_learned(preset, seeds, _order(())), place)
-
-
 def settings(preset: Preset, representation: str, device: str | None) -> ControlConfig:
     steps = preset.pixel_steps if representation == "pixels" else preset.control_steps
     every = max(1, min(steps // EVALUATIONS, MOST_BETWEEN))
@@ -92,14 +87,14 @@ def _order(representations: Collection[str]) -> list[str]:
     return [name for name in order if not representations or name in representations]
 
 
-def _learned(preset: Preset, seeds: int, wanted: Collection[str]) -> list[Case]:
-    """The runs that make the representations."""
+def learned_by(preset: Preset, seeds: int, wanted: Collection[str] = tuple(METHODS)) -> list[Case]:
+    """The runs that make these representations."""
     needed = [METHODS[name] for name in wanted if name in METHODS]
     return cases(["soccer"], preset, seeds, worlds=[WORLD], methods=needed) if needed else []
 
 
-def _demand_models(planned: list[Case], place: Place) -> None:
-    """Refuse representations of which only the numbers were kept."""
+def demand_models(planned: list[Case], place: Place) -> None:
+    """Refuse existing representations of which only the numbers were kept."""
     for case in planned:
         path = place.result(case)
         if not path.exists() or place.model(case).exists():

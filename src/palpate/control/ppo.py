@@ -22,7 +22,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
 
-from palpate.checkpoint import read_state, write_state
+from palpate.checkpoint import read_state, used, write_state
 from palpate.config import TrainingConfig
 from palpate.control.claims import claim, demand_own, settings_of
 from palpate.control.film import film
@@ -204,12 +204,13 @@ class Run:
         if not path.exists():
             return False
         groups, facts = read_state(path)
-        self.ppo.policy.load_state_dict(groups["policy"])
-        for key, value in groups["optimizer"].items():
-            index, name = key.split(".")
-            parameter = self.parameters[int(index)]
-            self.ppo.policy.optimizer.state[parameter][name] = value.to(parameter.device if value.dim() else "cpu")
-        self.rollout, self.random = int(facts["rollout"]), facts["random"]
+        with used(path):
+            self.ppo.policy.load_state_dict(groups["policy"])
+            for key, value in groups["optimizer"].items():
+                index, name = key.split(".")
+                parameter = self.parameters[int(index)]
+                self.ppo.policy.optimizer.state[parameter][name] = value.to(parameter.device if value.dim() else "cpu")
+            self.rollout, self.random = int(facts["rollout"]), facts["random"]
         self.ppo.num_timesteps = self.step
         return True
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from palpate.data.episodes import Shifted
+from palpate.data.files import read
 
 Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset | Shifted
 
@@ -89,7 +90,7 @@ def demand_finite(field: str, array: Any) -> None:
     """Find the first row with a value that float32 cannot hold as a number; block by block, to bound memory."""
     step = max(1, BLOCK_BYTES // (math.prod(array.shape[1:]) * array.dtype.itemsize))
     for low in range(0, len(array), step):
-        block = as_float32(array[low : low + step]).reshape(-1, math.prod(array.shape[1:]))
+        block = as_float32(read(array, low, min(low + step, len(array)))).reshape(-1, math.prod(array.shape[1:]))
         bad = ~np.isfinite(block)
         if bad.any():
             row = int(bad.any(axis=1).argmax())

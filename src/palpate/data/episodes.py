@@ -96,3 +96,18 @@ def split_episodes(episode: np.ndarray, fraction: float, seed: int) -> tuple[np.
     if not first.any():
         first[order[sizes[order].argmin()]] = True
     return np.flatnonzero(first[inverse]), np.flatnonzero(~first[inverse])
+
+
+def split_rows(length: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Disjoint random rows, both parts in rising order: that keeps reading from disk sequential."""
+    demand_fraction(fraction)
+    if length < 2:
+        raise ValueError(f"cannot split {length} row into two parts; at least 2 rows are needed")
+    shuffled = np.random.default_rng(seed).permutation(length)
+    count = min(max(round(fraction * length), 1), length - 1)
+    return np.sort(shuffled[:count]), np.sort(shuffled[count:])
+
+
+def demand_fraction(fraction: float) -> None:
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction is {fraction}; it must lie between 0 and 1, both excluded")

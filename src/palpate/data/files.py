@@ -25,7 +25,7 @@ Columns: TypeAlias = Mapping[str, np.ndarray]
 Layout: TypeAlias = Literal["auto", "channel-first", "channel-last"]
 
 FORMAT = "palpate-transitions"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # no other is read
 FIELDS = ("observation", "action", "next_observation")
 RESERVED = ("format", "format_version", "palpate_version", "layout")
 
@@ -33,6 +33,17 @@ CHUNK_BYTES = 64 * 1024  # one random row costs one chunk; smaller chunks would 
 CHUNK_ROWS = 1024  # of narrow columns: a chunk is stored whole, however few rows are in it
 # Smaller than lzf, faster to read, and known to every HDF5.
 COMPRESSION = {"compression": "gzip", "compression_opts": 1}
+# With checksums of all that HDF5 itself notes; those of the rows come from fletcher32.
+LIBRARY = ("v110", "v110")
+DAMAGE = (
+    OSError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+)  # what HDF5 raises
 
 
 @final
@@ -42,7 +53,7 @@ class Table:
     def __init__(self, disk: io.IOBase | BinaryIO) -> None:
         self.rows = 0
         self._fields: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self._file = h5py.File(disk, "w")
+        self._file = h5py.File(disk, "w", libver=LIBRARY)
 
     def append(self, columns: Columns) -> None:
         rows = self._grow(columns, len(columns["action"]))
@@ -56,7 +67,8 @@ class Table:
         rows = self._grow(columns, count)
         for name, x in columns.items():
             target, step, inner = self._file[name], x.chunks[0], (0,) * (x.ndim - 1)
-            alike = (x.chunks, x.compression, len(x)) == (target.chunks, target.compression, count)
+            kinds = [(each.chunks, each.compression, each.fletcher32) for each in (x, target)]
+            alike = kinds[0] == kinds[1] and len(x) == count
             if not alike or x.compression is None or self.rows % step:
                 target[self.rows :] = x[:count]
                 continue
@@ -66,10 +78,16 @@ class Table:
         self.rows = rows
 
     def finish(self, attributes: Mapping[str, Any]) -> None:
-        self._file.attrs.update(attributes)
-        self._file.attrs.update(
-            format=FORMAT, format_version=FORMAT_VERSION, palpate_version=__version__, layout="channel-first"
-        )
+        ours = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "palpate_version": __version__,
+            "layout": "channel-first",
+        }
+        for name, value in {**attributes, **ours}.items():
+            # Strings of a fixed length: no checksum covers others, and HDF5 may hang where they are damaged.
+            fixed = h5py.string_dtype("utf-8", max(1, len(value.encode()))) if isinstance(value, str) else None
+            self._file.attrs.create(name, value, dtype=fixed)
 
     def close(self) -> None:
         self._file.close()
@@ -92,7 +110,9 @@ class Table:
         fitting = min(max(1, CHUNK_BYTES // per_row), CHUNK_ROWS)
         rows = 1 << (fitting.bit_length() - 1)  # a power of two, so that parts end with a chunk
         packing = COMPRESSION if dtype == np.uint8 else {}
-        self._file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=(rows, *shape), **packing)
+        self._file.create_dataset(
+            name, (0, *shape), dtype, maxshape=(None, *shape), chunks=(rows, *shape), fletcher32=True, **packing
+        )
 
 
 @final
@@ -104,9 +124,14 @@ class Writer:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        aside: Path | None = None,  # folder for the file while it is not complete
     ) -> None:
-        self._path = Path(path)
+        self._path, self._aside = Path(path), aside
         self.attributes = dict(attributes or {})
         if self._path.is_dir():
             raise IsADirectoryError(f"{self._path} is a folder; give the name of a file to write")
@@ -124,7 +149,7 @@ class Writer:
                 )
 
     def __enter__(self) -> Self:
-        self._disk = Disk(self._path)
+        self._disk = Disk(self._path, self._aside)
         self._table = Table(self._disk)
         return self
 
@@ -192,19 +217,51 @@ def open_hdf5(path: Path) -> h5py.File:
         raise ValueError(f"{path} is not an HDF5 file, or is truncated: {error}; {advice}") from error
 
 
+@contextmanager
+def read_from(path: Path) -> Iterator[None]:
+    """Let errors name the file; those of HDF5 come from what the file holds."""
+    try:
+        yield
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+    except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's reason, not the content
+            raise
+        raise ValueError(f"{path} is damaged: {_reason(error)}; copy or collect it again") from error
+
+
+def read(array: Any, low: int, high: int) -> np.ndarray:
+    """Consecutive rows of an array or of a dataset, whose checksums are verified where it has any."""
+    try:
+        rows: np.ndarray = array[low:high]
+    except DAMAGE as error:
+        raise ValueError(
+            f"rows {low} to {high - 1} cannot be read from {array.file.filename}, which is damaged: "
+            f"{_reason(error)}; copy or collect it again"
+        ) from error
+    return rows
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def check_header(file: h5py.File) -> Layout:
     """Whether this is a file we can read, and how its pictures are laid out."""
+    layout: Layout = _plain(file.attrs.get("layout", "auto"))
     if "format" not in file.attrs:
-        return file.attrs.get("layout", "auto")
-    if file.attrs["format"] != FORMAT:
-        raise ValueError(f"the format is {file.attrs['format']!r}; allowed is {FORMAT!r}")
-    version = _plain(file.attrs.get("format_version"))
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+        return layout
+    found, version, writer = (_plain(file.attrs.get(name)) for name in RESERVED[:3])
+    if found != FORMAT:
+        raise ValueError(f"the format is {found!r}; allowed is {FORMAT!r}")
+    if version != FORMAT_VERSION:
         raise ValueError(
-            f"format_version is {version}, written by palpate {file.attrs.get('palpate_version', '(unknown)')}; this "
-            f"palpate reads versions up to {FORMAT_VERSION}: upgrade it"
+            f"format_version is {version!r}, this palpate reads {FORMAT_VERSION} alone: read it with the palpate that "
+            f"wrote it ({writer}), or collect it again"
         )
-    return file.attrs.get("layout", "auto")
+    return layout
 
 
 def attributes_of(file: h5py.File) -> dict[str, Any]:
@@ -212,8 +269,13 @@ def attributes_of(file: h5py.File) -> dict[str, Any]:
     return {name: _plain(value) for name, value in file.attrs.items() if name not in RESERVED}
 
 
+def member(group: h5py.Group, name: str) -> Any:
+    """What a group holds under a name, None where nothing; `get` takes what is damaged for nothing."""
+    return group[name] if name in set(group) else None
+
+
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    found = file.get(name)
+    found = member(file, name)
     if not isinstance(found, h5py.Dataset):
         there = ", ".join(sorted(file)) or "nothing"
         raise ValueError(f"there is no dataset {name!r}; the file holds {there}, needed are {', '.join(FIELDS)}")
@@ -221,7 +283,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def column_names(file: h5py.File) -> list[str]:
-    return [*FIELDS, *(f"truth/{name}" for name in file.get("truth", ()))]
+    return [*FIELDS, *(f"truth/{name}" for name in member(file, "truth") or ())]
 
 
 def take(array: Any, rows: np.ndarray) -> np.ndarray:
@@ -235,9 +297,10 @@ def take(array: Any, rows: np.ndarray) -> np.ndarray:
     for places in np.split(order, np.flatnonzero(np.diff(rows[order] // step)) + 1):
         if len(places):
             wanted = rows[places]  # rising
-            taken[places] = array[wanted[0] : wanted[-1] + 1][wanted - wanted[0]]
+            taken[places] = read(array, wanted[0], wanted[-1] + 1)[wanted - wanted[0]]
     return taken
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    return value.decode() if isinstance(value, bytes) else value

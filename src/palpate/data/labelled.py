@@ -7,6 +7,7 @@ supervised model and `collecting.collect`, which records the truth, import this 
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple, Self, final
 
 import h5py
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palpate.data.files import Writer
+from palpate.data.files import Writer, member, read_from
 from palpate.data.sources import Resident, Source
 from palpate.data.stream import Stream, World
 from palpate.data.transitions import Batch, Index, Transitions, positions
@@ -78,11 +79,8 @@ class Labelled:
         """Triples and truth in an HDF5 file; the observations stay on disk."""
         with ExitStack() as on_error:
             transitions = on_error.enter_context(Transitions.open(path))
-            try:
-                with h5py.File(path, "r") as file:
-                    labelled = cls(transitions, _read_truth(file))
-            except (ValueError, OSError) as error:  # OSError: a damaged chunk
-                raise ValueError(f"{os.fspath(path)}: {error}") from error
+            with read_from(Path(path)), h5py.File(path, "r") as file:
+                labelled = cls(transitions, _read_truth(file))
             on_error.pop_all()
         return labelled
 
@@ -178,13 +176,14 @@ def _as_tensor(name: str, values: Any) -> Tensor:
 
 
 def _read_truth(file: h5py.File) -> Truth:
-    group = file.get("truth")
+    group = member(file, "truth")
     if not isinstance(group, h5py.Group):
         raise ValueError(
             "there is no group 'truth', so nothing to compare with; collect(..., labelled=True) and Labelled.save "
             "write one, and Transitions.open reads the file without it"
         )
-    fields = {name: group[name][...] for name in Truth._fields if isinstance(group.get(name), h5py.Dataset)}
+    held = {name: member(group, name) for name in Truth._fields}
+    fields = {name: found[...] for name, found in held.items() if isinstance(found, h5py.Dataset)}
     missing = [name for name in ("agent", "object") if name not in fields]
     if missing:
         there = ", ".join(sorted(group)) or "nothing"

@@ -26,8 +26,8 @@ from palpate.data.arrays import (
     demand_shapes,
     is_channel_last,
 )
-from palpate.data.episodes import Shifted, last_rows, pair, split_episodes
-from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, take
+from palpate.data.episodes import Shifted, demand_fraction, last_rows, pair, split_episodes, split_rows
+from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, read_from, take
 
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
 
@@ -92,19 +92,18 @@ class Transitions:
         path = Path(path)
         with ExitStack() as on_error:
             file = on_error.enter_context(open_hdf5(path))
-            try:
+            with read_from(path):
                 layout = check_header(file)
                 options: Any = {"layout": layout, "attributes": attributes_of(file)}
-                if "episode_end" in file and "next_observation" not in file:
+                held = set(file)  # `in file` takes what is damaged for missing
+                if "episode_end" in held and "next_observation" not in held:
                     ends = dataset(file, "episode_end")[...]
                     datasets = {name: dataset(file, name) for name in FIELDS[:2]}
                     transitions = cls.from_episodes(**datasets, episode_end=ends, **options)
                 else:
                     datasets = {name: dataset(file, name) for name in FIELDS}
-                    episode = dataset(file, "episode") if "episode" in file else None
+                    episode = dataset(file, "episode") if "episode" in held else None
                     transitions = cls(**datasets, episode=episode, **options)
-            except (ValueError, OSError) as error:  # OSError: a damaged chunk
-                raise ValueError(f"{path}: {error}") from error
             on_error.pop_all()
         transitions._file = file
         return transitions
@@ -302,18 +301,3 @@ def positions(index: Index, length: int) -> np.ndarray:
     if outside.any():
         raise IndexError(f"row {rows[outside][0]} does not exist; there are {length} rows")
     return rows.astype(np.int64) % length
-
-
-def split_rows(length: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Disjoint random rows, both parts in rising order: that keeps reading from disk sequential."""
-    demand_fraction(fraction)
-    if length < 2:
-        raise ValueError(f"cannot split {length} row into two parts; at least 2 rows are needed")
-    shuffled = np.random.default_rng(seed).permutation(length)
-    count = min(max(round(fraction * length), 1), length - 1)
-    return np.sort(shuffled[:count]), np.sort(shuffled[count:])
-
-
-def demand_fraction(fraction: float) -> None:
-    if not 0 < fraction < 1:
-        raise ValueError(f"fraction is {fraction}; it must lie between 0 and 1, both excluded")

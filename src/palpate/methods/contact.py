@@ -18,7 +18,7 @@ from palpate.config import ModelConfig
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split
 from palpate.data.transitions import Batch
-from palpate.methods.base import Loss
+from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contact import balanced_nll
@@ -76,7 +76,7 @@ class Contact(Geometric):
             "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
             "contrast": self.contrast(w, w_next, z_int_next),
             "contact": self.contact_term(before, after, path, contact, self.scenes.share),
-            "stay": self.stay_term(before, after, contact),
+            "stay": self.stay_term(before, after, contact, progress),
         }
         return Loss(terms, {"contact_share": contact.float().mean()}, self.scenes.reliable(contact))
 
@@ -100,8 +100,10 @@ class Contact(Geometric):
 
     def held_out(self, blocks: Sequence[Batch]) -> float | None:
         """With contacts told among these triples themselves; see `Split.recall`."""
+        if not self.separable():
+            return None
         with self.scenes.recalling(self._distances(blocks)):
-            return super().held_out(blocks)
+            return Model.held_out(self, blocks)
 
     def recall(self, blocks: Sequence[Batch]) -> None:
         if blocks:

@@ -78,7 +78,7 @@ class Egocentric(Geometric):
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)
             * self.contact_term(ext_before, ext_after, path, contact, self.scout.split.share[None]),
-            "stay": free * self.stay_term(ext_before, ext_after, contact),
+            "stay": free * self.stay_term(ext_before, ext_after, contact, progress),
         }
         return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))
 

@@ -24,6 +24,9 @@ SHARE_RANGE = (0.02, 0.98)
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 SCALAR_LR_SCALE = 10.0  # a few scalars shared by all triples can follow the networks much faster
+# The smallest scale of L_- falls from LOOSE_REST to `rest_floor` over this part of the run, when the object is found
+# and the learning rate falls: then what the contacts of a few batches say is noise, and L_- is not.
+LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
 HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh all other held-out triples
 
@@ -55,11 +58,12 @@ class Geometric(Located):
         """How wide the zone is in which contact is uncertain, `[k]`."""
         return self.sharpest + (SOFTNESS[1] - self.sharpest) * self.raw_softness.sigmoid()
 
-    @property
-    def rest_scale(self) -> Tensor:
+    def rest_scale(self, progress: Tensor) -> Tensor:
         """Scale of the distance between two observations of an object at rest, `[k]`."""
-        least = self.config.objective.rest_floor
-        assert least is not None
+        last = self.config.objective.rest_floor
+        assert last is not None
+        begin, end = SHARPENS
+        least = LOOSE_REST * (last / LOOSE_REST) ** ((progress - begin) / (end - begin)).clamp(0, 1)
         return torch.sqrt(least**2 + self.log_rest_scale.exp().square())
 
     def logit(self, objects: Objects, path: Segment) -> Tensor:
@@ -81,11 +85,11 @@ class Geometric(Located):
         logits = self.logit(before, path), self.logit(after, path)
         return balanced_nll(*logits, contact, share.clamp(*SHARE_RANGE), doubt).mean(0).sum()
 
-    def stay_term(self, before: Objects, after: Objects, contact: Tensor) -> Tensor:
+    def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
         """L_-: an object without contact stays where it is."""
         pairs = zip(before.position.unbind(1), after.position.unbind(1), strict=True)
         remained = torch.stack([self.remained(z, z_next) for z, z_next in pairs], 1) + self.head.turned2(before, after)
-        return torch.where(contact, 0.0, rest_nll(remained, self.rest_scale, self.group.n)).mean(0).sum()
+        return torch.where(contact, 0.0, rest_nll(remained, self.rest_scale(progress), self.group.n)).mean(0).sum()
 
     def remained(self, z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
         """|z_ext - z_ext'|^2 `[b]`, whose gradient in training does not shrink the frame."""
@@ -104,9 +108,7 @@ class Geometric(Located):
 
     @torch.no_grad()
     def vitals(self) -> dict[str, float]:
-        unit = self.inputs.unit
-        scales = {"softness": float(self.softness.max() * unit), "rest_scale": float(self.rest_scale.max() * unit)}
-        return super().vitals() | scales
+        return super().vitals() | {"softness": float(self.softness.max() * self.inputs.unit)}
 
     def would_touch(self, o: Tensor, a: Tensor) -> Tensor:
         return self._predicted(o, a[:, None])[:, 0].sigmoid()

@@ -2,12 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from palpate.collecting.parts import Stopped
 from palpate.config import TrainingConfig
@@ -19,6 +19,7 @@ from palpate.reproduce.presets import EXPERIMENTS, PRESETS, Case, Preset
 from palpate.reproduce.runs import Place
 from palpate.reproduce.sets import gather, sets_on_disk
 from palpate.reproduce.tables import write_tables
+from palpate.settings import demand_same
 from palpate.training.loop import training_device
 from palpate.workers import available_cores
 
@@ -163,21 +164,8 @@ def _is_done(case: Case, path: Path) -> bool:
         raise ValueError(
             f"{path} is not the JSON of a run ({error}); delete it, or choose another folder with --out"
         ) from error
-    wanted, found = _flat(case.settings()), _flat(settings)
-    for name in [name for name in wanted | found if wanted.get(name) != found.get(name)]:
-        raise ValueError(
-            f"{path} was made with {name} {found.get(name)!r}, not {wanted.get(name)!r}; choose another folder with "
-            "--out, or begin anew with --force"
-        )
+    demand_same(path, settings, case.settings(), "choose another folder with --out, or begin anew with --force")
     return True
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their full names, such as "training steps"."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        flat |= _flat(value, f"{prefix}{name} ") if isinstance(value, Mapping) else {prefix + name: value}
-    return flat
 
 
 def _gather_sets(cases: Sequence[Case], place: Place, show: bool) -> None:

@@ -63,9 +63,7 @@ ABLATION: dict[str, dict[str, Any]] = {
 }
 CHOOSING = ("chosen-moves", "last-fit")
 SHARES = (0.5, 0.03, 0.1, 0.9)
-RANDOM_MOVES: dict[str, Any] = {
-    "chosen_moves": 0.0
-}  # contacts are as common as in the world
+RANDOM_MOVES: dict[str, Any] = {"chosen_moves": 0.0}  # contacts are as common as in the world
 
 # Seeds of triples that nobody trains on; those of the runs are small.
 TEST_SEED, REFERENCE_SEED = 10**6, 10**6 + 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from palpate.disk import write_whole
 from palpate.reproduce.presets import listed
 from palpate.reproduce.statistics import Array, interquartile_mean, stratified_bootstrap
 
@@ -34,6 +35,10 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
         if isinstance(row, dict) and row.get("format") == FORMAT:
             rows.append(row)
     return rows
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_whole(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
 
 @dataclass(frozen=True, kw_only=True)

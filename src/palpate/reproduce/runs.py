@@ -1,6 +1,6 @@
 """One run: its data, training, measurement, and the JSON it leaves."""
 
-import json
+import io
 import shutil
 import statistics
 import time
@@ -18,7 +18,7 @@ from palpate.config import TrainingConfig
 from palpate.disk import alone, write_whole
 from palpate.reproduce.presets import Case
 from palpate.reproduce.provenance import provenance
-from palpate.reproduce.results import FORMAT
+from palpate.reproduce.results import FORMAT, write_json
 from palpate.reproduce.samples import samples
 from palpate.reproduce.sets import held_back, training_data
 from palpate.runlog import read_log
@@ -77,12 +77,13 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
             return
         row, arrays = _measured(case, place, folder, watch)
         if arrays:
-            with open(path.with_suffix(".npz"), "wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
+            content = io.BytesIO()
+            np.savez_compressed(content, allow_pickle=False, **arrays)
+            write_whole(path.with_suffix(".npz"), content.getvalue())
         shutil.rmtree(place.model(case), ignore_errors=True)  # of an earlier run
         if place.keeps(case) and row["scores"]:
             shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
-        write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
+        write_json(path, row)
         shutil.rmtree(folder)
         place.trace(case).unlink(missing_ok=True)
 

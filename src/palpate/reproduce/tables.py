@@ -1,6 +1,5 @@
 """Tables of an experiment as Markdown and JSON, from the JSON files of its runs."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,7 +10,17 @@ import numpy as np
 
 from palpate.disk import write_whole
 from palpate.reproduce.presets import LONG, PAPER_SCHEDULE
-from palpate.reproduce.results import ALL_WORLDS, FAILED, Row, Summary, median, order, read_results, summarise
+from palpate.reproduce.results import (
+    ALL_WORLDS,
+    FAILED,
+    Row,
+    Summary,
+    median,
+    order,
+    read_results,
+    summarise,
+    write_json,
+)
 from palpate.reproduce.statistics import Array
 
 HEADS = (
@@ -42,8 +51,7 @@ def write_tables(folder: Path) -> str | None:
     write_whole(folder / "table.md", text.encode())
     # JSON has no infinity.
     table = [{name: _plain(value) for name, value in asdict(summary).items()} for summary in summaries]
-    content = json.dumps({"summaries": table, "notes": notes}, indent=1, allow_nan=False) + "\n"
-    write_whole(folder / "table.json", content.encode())
+    write_json(folder / "table.json", {"summaries": table, "notes": notes})
     return text
 
 

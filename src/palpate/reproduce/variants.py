@@ -37,7 +37,7 @@ class PaperPlacing(Contact):
         met = touch(before.position, Segment(path.start[:, None], path.move[:, None]))  # [b, k]
         return torch.where(contact, met, 0.0).mean(0).sum()
 
-    def stay_term(self, before: Objects, after: Objects, contact: Tensor) -> Tensor:
+    def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
         return torch.where(contact, 0.0, stay(before.position, after.position)).mean(0).sum()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ class QuadraticStay(Contact):
 
     WEIGHT = 100.0
 
-    def stay_term(self, before: Objects, after: Objects, contact: Tensor) -> Tensor:
+    def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
         remained = [self.remained(before.position[:, i], after.position[:, i]) for i in range(len(self.head))]
         return self.WEIGHT * torch.where(contact, 0.0, torch.stack(remained, 1)).mean(0).sum() + self._unused()
 

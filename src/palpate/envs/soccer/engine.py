@@ -8,6 +8,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from palpate.extras import demand
+
 INSTALL = (
     "on Debian and Ubuntu install libegl1 and libgl1-mesa-dri (EGL, also in software), or libosmesa6 with "
     "MUJOCO_GL=osmesa"
@@ -25,13 +27,9 @@ def load() -> ModuleType:
         if backend:
             os.environ["MUJOCO_GL"] = backend
     try:
-        return importlib.import_module("mujoco")
-    except ModuleNotFoundError as error:
-        if error.name != "mujoco":
-            raise
-        raise ModuleNotFoundError(
-            "the soccer world needs MuJoCo, which is not installed; pip install 'palpate[soccer]'", name="mujoco"
-        ) from error
+        return demand("mujoco", library="mujoco", extra="soccer", needs="the soccer world needs MuJoCo")
+    except ModuleNotFoundError:
+        raise
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
         raise OSError(_no_backend(error)) from error
 

@@ -1,0 +1,59 @@
+"""The outline of a body that does not turn."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from palpate.bodies import make_body
+from palpate.bodies.base import clearance
+from palpate.bodies.outline import Outline, log_outline
+from palpate.envs.sprites import Sprites
+from palpate.geometry import Segment, around
+from palpate.objectives.contact import contact_nll
+
+CORNER, FLAT = 0.130, 0.105
+
+
+def test_by_hand() -> None:
+    cosines, sines = torch.tensor([0.1, 0.0, 0.2]), torch.tensor([0.0, 0.3, 0.0])  # k = 2, 3, 4
+    for angle in (0.0, 0.4, 2.0, -1.3):
+        toward = torch.tensor([math.cos(angle), math.sin(angle)])
+        expected = 0.1 * math.cos(2 * angle) + 0.3 * math.sin(3 * angle) + 0.2 * math.cos(4 * angle)
+        assert float(log_outline(toward, cosines, sines)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_path_that_ends_beside_the_flat_of_a_side() -> None:
+    """Between corner and middle a point is outside, though the body extends further in the point's own direction."""
+    body = Outline(2)
+    with torch.no_grad():
+        body.log_radius.fill_(math.log(CORNER * FLAT) / 2)
+        body.waves[0, 2] = math.log(CORNER / FLAT) / 2
+    toward = torch.tensor([[math.cos(math.pi / 8), math.sin(math.pi / 8)]])
+    none = torch.zeros(1, 0)
+    assert body.support(toward, none).item() > 0.116
+    assert clearance(body, torch.zeros(1, 2), none, Segment(0.115 * toward, torch.zeros(1, 2))).item() > 0.001
+
+
+def test_the_diamond_is_found() -> None:
+    """Given the true positions, the likelihood finds the four corners and is the better for it."""
+    triple = Sprites().sample(4000, torch.Generator().manual_seed(0))
+    path, none = Segment(triple.agent, triple.displacement), torch.zeros(4000, 0)
+
+    def fitted(name: str) -> tuple[float, Tensor]:
+        body, log_softness = make_body(name, 2), nn.Parameter(torch.tensor(math.log(0.004)))
+        body.get_parameter("log_radius").data.fill_(math.log(0.12))
+        optimizer = torch.optim.Adam([*body.learned, log_softness], lr=0.02)
+        for _ in range(100):
+            logit = -clearance(body, triple.object, none, path) / log_softness.exp()
+            loss = contact_nll(logit, triple.contact).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss.item(), body.support(around(8, none), none).detach().expand(8)
+
+    (disc, _), (diamond, support) = fitted("ball"), fitted("outline")
+    assert diamond < 0.6 * disc
+    # Of disc and diamond together it is 0.045 + 0.085 max(|cos|, |sin|).
+    assert support.tolist() == pytest.approx([CORNER, FLAT] * 4, abs=0.01)
