@@ -4,12 +4,12 @@ import math
 from typing import Any
 
 import numpy as np
+import palpate.methods.interaction
 import pytest
 import torch
 from torch import Tensor
 
 import palpate.data.stream
-import palpate.methods.interaction
 import palpate.training.loop
 from palpate.api import fit
 from palpate.collecting.collect import collect

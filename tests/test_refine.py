@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from palpate.methods.interaction import JUDGES, SETTLES, Interaction
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,7 +14,6 @@ from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment, ellipse, segment_mahalanobis2
 from palpate.methods import interaction
-from palpate.methods.interaction import JUDGES, SETTLES, Interaction
 from palpate.refine import Bend, keep_the_best
 
 STEPS, ROWS, UNIT = 300, 512, 2.0

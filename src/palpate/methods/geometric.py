@@ -102,6 +102,7 @@ class Geometric(Located):
         own = {id(p) for group in apart for p in group["params"]} | {id(p) for p in self.head.parameters()}
         return [{"params": [p for p in self.parameters() if id(p) not in own]}, *apart]
 
+    @torch.no_grad()
     def vitals(self) -> dict[str, float]:
         unit = self.inputs.unit
         scales = {"softness": float(self.softness.max() * unit), "rest_scale": float(self.rest_scale.max() * unit)}
