@@ -6,7 +6,7 @@ from torch import Tensor
 
 import palpate
 from palpate.data.labelled import Labelled, Truth
-from palpate.geometry import Segment, segment_distance2
+from palpate.geometry import Segment
 
 SIDE, REACH, STRIDE = 32, 0.1, 0.25  # pixels; lengths in units of the square that agent and object live in
 
@@ -27,7 +27,7 @@ def collected(num: int, seed: int) -> Labelled:
     agent, thing, thrown, step = torch.rand(4, 6 * num, 2, generator=generator)
     thing, thrown, step = 0.15 + 0.7 * thing, 0.15 + 0.7 * thrown, (2 * step - 1) * STRIDE
     agent_next = agent + step
-    contact = segment_distance2(thing, Segment(agent, step)).sqrt() < REACH
+    contact = Segment(agent, step).distance2(thing) < REACH**2
     thing_next = torch.where(contact[:, None], thrown, thing)
     apart = ((thing - agent).norm(dim=1) > REACH) & ((thing_next - agent_next).norm(dim=1) > REACH)
     good = ((agent_next > 0) & (agent_next < 1)).all(1) & apart
@@ -47,7 +47,7 @@ def test_it_finds_the_object() -> None:
         collected(6000, 0).transitions,
         steps=400,
         seed=0,
-        switches={"egocentric": True},
+        egocentric=True,
         progress=False,
         device="cpu",
     )

@@ -110,7 +110,7 @@ def test_a_steerable_world_is_learned_by_chosen_moves_and_a_last_fit() -> None:
     assert correction.fitted
     before, after = scores(fit(SteeredDiscs(), steps=1), SteeredDiscs()), scores(model, SteeredDiscs())
     assert min(before.l_test, after.constant["l_test"]) > 0.1
-    assert after.l_test < 0.003
+    assert after.l_test < 0.01
     radius = math.sqrt(float(model.encode(SteeredDiscs().see(*torch.rand(2, 1, 2))).covariance[0, 0, 0]))
     assert radius == pytest.approx(REACH, rel=0.1)
 
