@@ -41,6 +41,7 @@ def collected(num: int, seed: int) -> Labelled:
     return Labelled(triples, Truth(agent=agent, object=thing, contact=contact))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")  # not sharply in 400 steps
 def test_it_finds_the_object() -> None:
     learned = palpate.fit(

@@ -109,7 +109,9 @@ def never() -> Batch:
     raise AssertionError("nothing is to be drawn")
 
 
-@pytest.mark.parametrize(("body", "missed"), [("ball", 0.0), ("outline", 0.0), ("ball", 0.01)])
+@pytest.mark.parametrize(
+    ("body", "missed"), [("ball", 0.0), pytest.param("outline", 0.0, marks=pytest.mark.slow), ("ball", 0.01)]
+)
 def test_finds_the_error_that_positions_have_in_common(body: str, missed: float) -> None:
     model = model_with(bent, body, radius=0.27)
     with torch.no_grad():
@@ -127,12 +129,13 @@ def test_finds_the_error_that_positions_have_in_common(body: str, missed: float)
     model.refine(never, STEPS)  # not a second time: the field would be measured anew
 
 
+@pytest.mark.slow
 def test_a_body_that_turns_is_fitted_too() -> None:
     along = torch.tensor([[100.0, 0.0]])  # in the unit disc it has length 1
     model = model_with(lambda place: torch.cat((place, UNIT * along.expand(len(place), 2)), 1), "ellipse")
-    model.refine(world(0.3, 1, ratio=2.0), STEPS)
+    model.refine(world(0.3, 1, ratio=2.0), 60)
     assert isinstance(model.head[0], Ellipse)
-    assert model.vitals()["ratio"] == pytest.approx(2.0, rel=0.02)
+    assert model.vitals()["ratio"] == pytest.approx(2.0, rel=0.05)
     assert model.vitals()["rim"] < 0.1  # it was 0.49, and this is an ellipse
 
 
