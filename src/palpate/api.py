@@ -18,7 +18,7 @@ from palpate.config import BaselineConfig, Encoder, ObjectiveConfig, SettledTrai
 from palpate.data.check import demand_variety
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
 from palpate.data.sources import Resident, source
-from palpate.data.stream import SteerableWorld, Stream, World
+from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SPRITES, stream_world
 from palpate.methods.base import Encoding, Model
@@ -189,7 +189,7 @@ def _opened(data: Data, traits: Traits, device: torch.device) -> Transitions | L
         return stream_world(data, device=device)
     if isinstance(data, str | os.PathLike):
         return Transitions.open(data) if traits.unsupervised else Labelled.open(data)
-    if not isinstance(data, Transitions | Labelled | World):
+    if isinstance(data, type) or not isinstance(data, Transitions | Labelled | World):
         raise ValueError(
             f"data is {data!r}; allowed are Transitions, a file of them, or a world with device, observation_shape, n, "
             "sample and render_pair (palpate.data.stream.World)"
@@ -224,7 +224,8 @@ def _from_world(world: World, traits: Traits, config: SettledTraining, device: t
     if config.compile and hasattr(world, "compile"):
         world.compile()
     rows = max(8, min(SAMPLE_ROWS, SAMPLE_BYTES // (2 * math.prod(world.observation_shape))))
-    sample = Stream(world).draw(rows, torch.Generator(device).manual_seed(config.seed + 1))
+    sample = first_triples(world, rows, torch.Generator(device).manual_seed(config.seed + 1))
+    demand_variety(sample)
     feed = (
         Selected(
             world, config.batch_size, least_contacts=config.least_contacts, chosen_moves=config.chosen_moves or 0.0
