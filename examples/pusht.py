@@ -1,8 +1,8 @@
 """PushT, someone else's world: collect triples, learn from them, measure, draw. docs/own-world.md walks through it.
 
 pip install 'palpate[pusht]'
-python examples/pusht.py --out runs/pusht                 # collects 20,000 triples, then learns
-python examples/pusht.py --out runs/axes --body axes      # from the same triples
+python examples/pusht.py --out runs/pusht                    # collects 20,000 triples, then learns
+python examples/pusht.py --out runs/ellipse --body ellipse   # from the same triples
 """
 
 import json
@@ -17,7 +17,7 @@ import tyro
 import palpate
 from palpate.collecting.readings import Moment
 from palpate.figures import overlay
-from palpate.metrics import axis_error, common_translation
+from palpate.metrics import axis_error
 from palpate.progress import bar
 
 ID = "gym_pusht:gym_pusht/PushT-v0"
@@ -83,17 +83,17 @@ class PushT:
     num_test: int = 2_000
     workers: int = 2
     """Processes that collect."""
-    body: Literal["round", "axes"] = "round"
-    """The T as a disc, or as an ellipse with an orientation."""
-    steps: int = 0
-    """Optimiser steps; 0: as many as `fit` chooses."""
+    body: Literal["ball", "outline", "ellipse"] | None = None
+    """Shape of the T; an ellipse has an orientation. Default: an outline."""
+    steps: int | None = None
+    """Optimiser steps. Default: as many as `fit` chooses."""
     batch_size: int = 128
     shrink: int = 1
     """Pictures are averaged over squares of so many pixels; the agent is six pixels wide, so not at all."""
     optimizer: Literal["muon", "adamw"] = "muon"
     """On a CPU `fit` would take adamw, with which small CNNs place the object better, and the agent worse."""
-    encoder: Literal["auto", "small", "resnet18"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    encoder: Literal["small", "resnet18"] | None = None
+    device: Literal["cpu", "cuda"] | None = None
     seed: int = 0
     resume: bool = False
     """Go on with a run that was stopped."""
@@ -140,10 +140,10 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
     """Errors in PushT's own unit, after one translation that is fitted on training triples."""
     with palpate.Labelled.open(data) as known, palpate.Labelled.open(test) as unseen:
         few = known.subset(slice(0, min(2_000, len(known))))
-        h = common_translation(model.encode(few.transitions.rows(slice(None)).o), few.truth)
+        seen = few.transitions.rows(slice(None)).o
+        model = model.align({"observation": seen, "agent": few.truth.agent, "object": few.truth.object})
         o, truth = unseen.transitions.rows(slice(None)).o, unseen.truth
         found = model.encode(o)
-        found = found._replace(agent=found.agent - h, object=found.object - h)
         all_scores = palpate.evaluate(model, unseen, reference=few).as_dict()
     agent, block = (found.agent - truth.agent).norm(dim=1), (found.object - truth.object).norm(dim=1)
     scores = {

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pusht")
     numbers = {"num": NUM, "num-test": 20, "workers": 1, "steps": 3, "batch-size": 16}
     flags = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
-    said = execute(folder, EXAMPLE, "--out", "run", "--body", "axes", "--encoder", "small", "--device", "cpu", *flags)
+    said = execute(folder, EXAMPLE, "--out", "run", "--body", "ellipse", "--encoder", "small", "--device", "cpu", *flags)
     assert "block error, median, % of the side" in said
     return folder
 
