@@ -1,8 +1,8 @@
 """PushT, someone else's world: collect triples, learn from them, measure, draw. docs/own-world.md walks through it.
 
 pip install 'palpate[pusht]'
-python examples/pusht.py --out runs/pusht                    # collects 20,000 triples, then learns
-python examples/pusht.py --out runs/ellipse --body ellipse   # from the same triples
+python examples/pusht.py --out runs/pusht                 # collects 20,000 triples, then learns
+python examples/pusht.py --out runs/ellipse --body ellipse      # from the same triples
 """
 
 import json
@@ -83,10 +83,10 @@ class PushT:
     num_test: int = 2_000
     workers: int = 2
     """Processes that collect."""
-    body: Literal["ball", "outline", "ellipse"] | None = None
-    """Shape of the T; an ellipse has an orientation. Default: an outline."""
+    body: Literal["ball", "outline", "ellipse"] = "outline"
+    """The T as a shape that does not turn, or as an ellipse with an orientation."""
     steps: int | None = None
-    """Optimiser steps. Default: as many as `fit` chooses."""
+    """Optimiser steps; as many as `fit` chooses when left out."""
     batch_size: int = 128
     shrink: int = 1
     """Pictures are averaged over squares of so many pixels; the agent is six pixels wide, so not at all."""
@@ -140,8 +140,8 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
     """Errors in PushT's own unit, after one translation that is fitted on training triples."""
     with palpate.Labelled.open(data) as known, palpate.Labelled.open(test) as unseen:
         few = known.subset(slice(0, min(2_000, len(known))))
-        seen = few.transitions.rows(slice(None)).o
-        model = model.align({"observation": seen, "agent": few.truth.agent, "object": few.truth.object})
+        known_places = {"observation": few.transitions.rows(slice(None)).o}
+        model = model.align(known_places | {"agent": few.truth.agent, "object": few.truth.object})
         o, truth = unseen.transitions.rows(slice(None)).o, unseen.truth
         found = model.encode(o)
         all_scores = palpate.evaluate(model, unseen, reference=few).as_dict()

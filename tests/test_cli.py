@@ -19,10 +19,11 @@ import pytest
 from balls import balls
 
 from palpate import __version__, bench, cli
-from palpate.cli.pairs import literal, switches
+from palpate.cli.pairs import literal
 from palpate.collecting.parts import Stopped
 from palpate.runlog import read_log
-from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted
+from palpate.training.notes import NonFiniteLoss
 from palpate.workers import WorkerError
 
 VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "control", "bench")
@@ -138,16 +139,18 @@ class TestVerbs:
             assert not labelled.truth.contact.all()
 
     @pytest.mark.filterwarnings("ignore:touched and untouched")
-    def test_train_on_a_stream_with_switches(self, run: Run, tmp_path: Path) -> None:
+    def test_train_on_a_stream_with_settings(self, run: Run, tmp_path: Path) -> None:
         out = tmp_path / "run"
-        switches = ["--switch", "split_on=d", "stay_weight=10", "contrast_gradient=true"]
+        settings = ["--body", "ellipse", "--rest-floor", 0.05, "--chosen-moves", 0.25]
         code, said, err = run(
-            "train", "--env", "palpate/Sprites-v0", "--size", 16, "--out", out, "--steps", 2, *TINY, *switches
+            "train", "--env", "palpate/Sprites-v0", "--size", 16, "--out", out, "--steps", 2, *TINY, *settings
         )
         assert code == 0, err
         assert "L_test" in said  # a streamed world makes its own test
-        objective = json.loads((out / "config.json").read_text())["model"]["objective"]
-        assert (objective["split_on"], objective["stay_weight"], objective["contrast_gradient"]) == ("d", 10.0, True)
+        described = json.loads((out / "config.json").read_text())
+        objective = described["model"]["objective"]
+        assert (objective["body"], objective["rest_floor"], objective["refine"]) == ("ellipse", 0.05, False)
+        assert described["training"]["chosen_moves"] == 0.25
 
     def test_bench(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("palpate.bench.MEASURE_SECONDS", 0.0)
@@ -241,10 +244,10 @@ class TestMistakes:
 
     def test_a_flag_of_several_values_given_twice(self, run: Run, tmp_path: Path) -> None:
         """The second alone would be taken."""
-        out = ("--out", tmp_path / "x")
-        twice = ("--switch", "outline=3", "--switch", "stay_level=1")
-        refused(run("train", "--env", "palpate/Sprites-v0", *twice, *out), "--switch is given twice; give it once")
-        assert not (tmp_path / "x").exists()
+        twice = ("--option", "size=20", "--option", "contact_share=1")
+        out = tmp_path / "x.h5"
+        refused(run("collect", "palpate/Sprites-v0", *twice, "--out", out), "--option is given twice; give it once")
+        assert not out.exists()
 
     def test_missing_model(self, run: Run, log: Path, tmp_path: Path) -> None:
         refused(run("evaluate", tmp_path / "no", "--data", log), f"there is no folder {tmp_path / 'no'}")
@@ -294,24 +297,22 @@ class TestMistakes:
         refused(run("collect", "palpate/Sprites-v0", *shares, "--out", tmp_path / "x.h5"), "but --natural takes")
 
     @pytest.mark.parametrize(
-        ("switch", "says"),
+        ("flags", "says"),
         [
-            ("speed=3", "allowed are name=value with a name of external, outline"),
-            ("split_on", "split_on is ''"),
-            ("stay_weight=much", "switch stay_weight is 'much'; allowed is a float"),
-            ("split_window=2.5", "switch split_window is '2.5'; allowed is a int"),
-            ("contrast_gradient=maybe", "switch contrast_gradient is 'maybe'; allowed is a bool"),
-            ("temperature=-1", "temperature is -1.0; allowed is more than 0"),
+            (["--body", "star"], "body is 'star'; allowed is 'ball' or 'outline' or 'ellipse'"),
+            (["--rest-floor", "-1"], "rest_floor is -1.0; allowed is more than 0"),
+            (["--refine", "True"], "refine is True; leave it out: a last fit needs fresh triples"),
+            (["--chosen-moves", "0.5"], "chosen_moves is 0.5; leave it out: the moves of a fixed set were made"),
+            (
+                ["--objective", "paper", "--radius", "0.1"],
+                "radius is 0.1; leave it out: the method 'paper' learns no body",
+            ),
+            (["--objective", "paper", "--egocentric"], "egocentric is True; allowed is False for 'paper'"),
         ],
     )
-    def test_bad_switch(self, run: Run, log: Path, tmp_path: Path, switch: str, says: str) -> None:
-        refused(run("train", "--data", log, "--out", tmp_path / "x", "--switch", switch, *TINY), says)
+    def test_settings_that_do_not_fit(self, run: Run, log: Path, tmp_path: Path, flags: list[str], says: str) -> None:
+        refused(run("train", "--data", log, "--out", tmp_path / "x", *flags, *TINY), says)
         assert not (tmp_path / "x").exists()
-
-    def test_every_field_is_a_switch(self) -> None:
-        pairs = ("stay_weight=3", "contrast_dim=4", "split_on=d", "contrast_gradient=true")
-        expected = {"stay_weight": 3.0, "contrast_dim": 4, "split_on": "d", "contrast_gradient": True}
-        assert switches(pairs) == expected
 
     def test_bad_numbers(self, run: Run, log: Path, tmp_path: Path) -> None:
         out = ["--out", tmp_path / "x"]

@@ -23,36 +23,38 @@ import palpate
 from palpate import cli, deploy
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.methods.base import Encoding
-from palpate.methods.interaction import Interaction
+from palpate.methods.contact import Contact
 from palpate.methods.store import build
 from palpate.representation import Representation
 
 UNIT = 3.0  # millimetres, say
 PICTURE = {"encoder": "small", "observation_shape": (6, 20, 24), "n": 2}  # two views
 VECTOR = {"encoder": "mlp", "observation_shape": (5,), "observation_dtype": "float32"}
+BALL, ELLIPSE = ({"body": body, "refine": False, "rest_floor": 0.02} for body in ("ball", "ellipse"))
 KINDS: dict[str, dict[str, Any]] = {
-    "round": PICTURE,
-    "axes": PICTURE | {"objective": ObjectiveConfig(body="axes")},
-    "egocentric": PICTURE | {"observation_shape": (6, 64, 64), "objective": ObjectiveConfig(egocentric=True)},
-    "round-3": VECTOR | {"n": 3},
-    "bent": VECTOR | {"n": 2, "objective": ObjectiveConfig(bend=3)},
-    "gaussian": VECTOR | {"n": 2, "objective": ObjectiveConfig.named("paper-gaussian")},
-    "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="axes")},
+    "ball": PICTURE | {"objective": ObjectiveConfig(**BALL)},
+    "ellipse": PICTURE | {"objective": ObjectiveConfig(**ELLIPSE)},
+    "egocentric": PICTURE
+    | {"method": "egocentric", "observation_shape": (6, 64, 64), "objective": ObjectiveConfig(**BALL, egocentric=True)},
+    "ball-3": VECTOR | {"n": 3, "objective": ObjectiveConfig(**BALL)},
+    "refined": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL | {"refine": True})},
+    "gaussian": VECTOR | {"n": 2, "method": "paper-gaussian"},
+    "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="ellipse")},
 }
 OUTPUTS = {
-    "round": {"agent": [2], "object": [2], "covariance": [2, 2]},
-    "axes": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": []},
+    "ball": {"agent": [2], "object": [2], "covariance": [2, 2]},
+    "ellipse": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": []},
     "egocentric": {"agent": [2], "object": [2], "covariance": [2, 2]},
-    "round-3": {"agent": [3], "object": [3], "covariance": [3, 3]},
-    "bent": {"agent": [2], "object": [2], "covariance": [2, 2]},
+    "ball-3": {"agent": [3], "object": [3], "covariance": [3, 3]},
+    "refined": {"agent": [2], "object": [2], "covariance": [2, 2]},
     "gaussian": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": []},
     "supervised": {"agent": [2], "object": [2], "orientation": []},
 }
-FILES = [("round", "torch"), ("supervised", "torch"), *((kind, "onnx") for kind in KINDS if kind != "supervised")]
+FILES = [("ball", "torch"), ("supervised", "torch"), *((kind, "onnx") for kind in KINDS if kind != "supervised")]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-def made(kind: str = "round-3") -> Representation:
+def made(kind: str = "ball-3") -> Representation:
     """With a scale, a unit and a frame that are not the defaults."""
     config = ModelConfig(**KINDS[kind])
     torch.manual_seed(0)
@@ -61,8 +63,8 @@ def made(kind: str = "round-3") -> Representation:
     model.inputs.mean.fill_(mean)
     model.inputs.spread.fill_(spread)
     model.inputs.unit.fill_(UNIT)
-    if isinstance(model, Interaction) and model.bend is not None:
-        nn.init.normal_(model.bend.coefficients)
+    if isinstance(model, Contact) and model.correction is not None:
+        nn.init.normal_(model.correction.coefficients, std=0.1)
     return Representation(model, {"origin": [10.0, -20.0, 30.0][: config.n]})
 
 
@@ -152,21 +154,21 @@ class TestFiles:
     @pytest.mark.parametrize("format", ["onnx", "torch"])
     def test_holds_no_more_than_is_needed(self, exported: Get, format: str) -> None:
         """Neither phi_cont nor where the code lay on this machine."""
-        content, model = exported("round", format).path.read_bytes(), made("round").model
-        assert isinstance(model, Interaction)
+        content, model = exported("ball", format).path.read_bytes(), made("ball").model
+        assert isinstance(model, Contact)
         needed = sum(p.numel() for branch in (model.phi_int, model.phi_ext) for p in branch.parameters()) * 4
         assert needed < len(content) < needed + 100_000
         for path in (Path(palpate.__file__).parent, Path(torch.__file__).parent):
             assert str(path).encode() not in content
 
     def test_names_its_sizes(self, exported: Get) -> None:
-        session = onnxruntime.InferenceSession(exported("round", "onnx").path, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(exported("ball", "onnx").path, providers=["CPUExecutionProvider"])
         (observation,) = session.get_inputs()
         assert (observation.name, observation.shape) == ("observation", ["batch", 6, 20, 24])
         assert [value.shape[0] for value in session.get_outputs()] == ["batch"] * 3
 
     def test_leaves_model_warnings_and_logs_as_they_were(self, tmp_path: Path) -> None:
-        model = made("round-3")
+        model = made("ball-3")
         o, filters, level = observations(model.config, 4), list(warnings.filters), logging.getLogger("onnx_ir").level
         before = model.encode(o)
         palpate.export(model, tmp_path / "m.pt2", format="torch")
@@ -194,7 +196,7 @@ class TestRefusals:
     ) -> None:
         """By a thousandth of the unit, in one coordinate of one output, in large batches alone."""
         if format == "onnx":  # which takes seconds to make
-            content = exported("round-3", "onnx").path.read_bytes()
+            content = exported("ball-3", "onnx").path.read_bytes()
             monkeypatch.setattr(deploy, "_onnx", lambda program, metadata: content)
         name = f"_run_{format}"
         load = getattr(deploy, name)
@@ -211,35 +213,35 @@ class TestRefusals:
 
         monkeypatch.setattr(deploy, name, broken)
         says = r"differ from the model by 0\.001 of .*nothing was written"
-        self.refused(tmp_path, made("round-3"), says, format=format)
+        self.refused(tmp_path, made("ball-3"), says, format=format)
 
     def test_weights_that_are_no_numbers(self, tmp_path: Path) -> None:
-        model = made("round-3")
+        model = made("ball-3")
         model.model.phi_int.head.bias.data[0] = torch.nan  # type: ignore[union-attr, index]
         self.refused(tmp_path, model, "differ from the model by nan")
 
     def test_a_model_that_cannot_be_traced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        encode = Interaction.encode
+        encode = Contact.encode
 
-        def stubborn(self: Interaction, o: torch.Tensor) -> Encoding:
+        def stubborn(self: Contact, o: torch.Tensor) -> Encoding:
             return encode(self, o if float(o.sum()) > 0 else -o)
 
-        monkeypatch.setattr(Interaction, "encode", stubborn)
-        self.refused(tmp_path, made("round-3"), "a model of method 'interaction' cannot be exported to torch: ")
+        monkeypatch.setattr(Contact, "encode", stubborn)
+        self.refused(tmp_path, made("ball-3"), "a model of method 'contact' cannot be exported to torch: ")
 
     @pytest.mark.parametrize("promise", ["places_object", "tells_apart"])
     def test_a_method_without_positions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promise: str) -> None:
-        monkeypatch.setattr(Interaction, promise, False)
-        self.refused(tmp_path, made("round-3"), "gives no positions in the action's unit")
+        monkeypatch.setattr(Contact, promise, False)
+        self.refused(tmp_path, made("ball-3"), "gives no positions in the action's unit")
 
     def test_unknown_format(self, tmp_path: Path) -> None:
-        self.refused(tmp_path, made("round-3"), "format is 'tflite'; allowed is 'onnx' or 'torch'", format="tflite")
+        self.refused(tmp_path, made("ball-3"), "format is 'tflite'; allowed is 'onnx' or 'torch'", format="tflite")
 
     def test_sample_observations_of_another_shape(self, tmp_path: Path) -> None:
-        self.refused(tmp_path, made("round-3"), "this model reads batches of", observation=np.zeros((3, 4), np.float32))
+        self.refused(tmp_path, made("ball-3"), "this model reads batches of", observation=np.zeros((3, 4), np.float32))
 
     def test_places_that_cannot_be_written(self, tmp_path: Path) -> None:
-        model, there = made("round-3"), tmp_path / "there.onnx"
+        model, there = made("ball-3"), tmp_path / "there.onnx"
         there.write_text("keep me")
         with pytest.raises(FileExistsError, match=r"there\.onnx exists; choose another name, or overwrite"):
             palpate.export(model, there)
@@ -253,7 +255,7 @@ class TestRefusals:
     def test_missing_extra(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(ModuleNotFoundError, match=rf"needs {name}, .*; pip install 'palpate\[export\]'$"):
-            palpate.export(made("round-3"), tmp_path / "m.onnx")
+            palpate.export(made("ball-3"), tmp_path / "m.onnx")
         assert list(tmp_path.iterdir()) == []
 
 
@@ -261,7 +263,7 @@ class TestDifference:
     """Against answers made up by hand, for a model of an ellipse."""
 
     def difference(self, **changes: Callable[[torch.Tensor], torch.Tensor] | None) -> float:
-        source = made("axes")
+        source = made("ellipse")
 
         def answer(o: torch.Tensor) -> dict[str, Any]:
             said = source.encode(o)._asdict()
@@ -279,7 +281,7 @@ class TestDifference:
 
     def test_a_covariance_by_its_lengths(self) -> None:
         """Four times the covariance is twice the ellipse: the difference is of the order of its size."""
-        covariance = made("axes").encode(observations(made("axes").config, 3)).covariance
+        covariance = made("ellipse").encode(observations(made("ellipse").config, 3)).covariance
         assert covariance is not None
         size = np.sqrt(np.trace(covariance, axis1=1, axis2=2)).max() / UNIT
         assert 0.5 * size < self.difference(covariance=lambda x: 4 * x) < 4 * size
@@ -321,7 +323,7 @@ def main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 class TestCommand:
     def test_as_a_process(self, tmp_path: Path) -> None:
-        made("round-3").save(tmp_path / "run")
+        made("ball-3").save(tmp_path / "run")
         command = [sys.executable, "-m", "palpate.cli", "export", "run", "--format", "torch"]
         done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
@@ -337,7 +339,7 @@ class TestCommand:
         ]
 
     def test_out_data_and_force(self, main: Any, tmp_path: Path) -> None:
-        model = made("round-3")
+        model = made("ball-3")
         model.save(tmp_path / "run")
         o, a = observations(model.config, 100), np.ones((100, 3), np.float32)
         palpate.Transitions(observation=o, action=a, next_observation=o).save(tmp_path / "log.h5")
@@ -354,7 +356,7 @@ class TestCommand:
         assert out.stat().st_mtime_ns > before
 
     def test_mistakes(self, main: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        made("round-3").save(tmp_path / "run")
+        made("ball-3").save(tmp_path / "run")
         code, _, err = main("export", tmp_path / "nowhere")
         assert (code, err.count("\n")) == (2, 1)
         assert f"there is no folder {tmp_path / 'nowhere'}" in err

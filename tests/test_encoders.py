@@ -33,14 +33,10 @@ def test_small_cnn_stays_small_at_every_size(size: int) -> None:
     assert last.numel() == network.mix.in_features
 
 
-@pytest.mark.parametrize("width", [256, 7])
 @pytest.mark.parametrize("inputs", [1, 64])
-def test_mlp(inputs: int, width: int) -> None:
-    network = MLP((inputs,), width=width)
-    assert network.width == width
-    assert network(torch.rand(3, inputs)).shape == (3, width)
-    assert sum(isinstance(layer, nn.Linear) for layer in network.layers) == 3
-    assert MLP((inputs,)).width == 256
+def test_vectors_of_any_length(inputs: int) -> None:
+    network = MLP((inputs,), width=7)
+    assert network(torch.rand(3, inputs)).shape == (3, network.width) == (3, 7)
 
 
 @pytest.mark.parametrize("encoder", [SmallCNN((3, 20, 20)), ResNet18((3, 40, 40)), MLP((5,))], ids=type)
@@ -70,22 +66,7 @@ def test_resnet_has_torchvisions_names() -> None:
     assert {name for name, _ in network.named_parameters()} == PARAMETER_NAMES
     norms = {name.removesuffix(".bias") for name in PARAMETER_NAMES if name.endswith(".bias")}
     assert {name for name, _ in network.named_buffers()} == {f"{norm}.{x}" for norm in norms for x in STATISTICS}
-
-
-def test_resnet_has_torchvisions_shapes() -> None:
-    parameters = dict(ResNet18((3, 100, 100)).named_parameters())
-    expected = {
-        "conv1.weight": (64, 3, 7, 7),
-        "bn1.weight": (64,),
-        "layer1.0.conv1.weight": (64, 64, 3, 3),
-        "layer2.0.conv1.weight": (128, 64, 3, 3),
-        "layer2.0.downsample.0.weight": (128, 64, 1, 1),
-        "layer3.1.conv2.weight": (256, 256, 3, 3),
-        "layer4.0.downsample.1.bias": (512,),
-        "layer4.1.conv2.weight": (512, 512, 3, 3),
-    }
-    assert {name: tuple(parameters[name].shape) for name in expected} == expected
-    assert sum(parameter.numel() for parameter in parameters.values()) == 11_176_512
+    assert sum(parameter.numel() for parameter in network.parameters()) == 11_176_512
 
 
 def slow_resnet(x: Tensor, state: dict[str, Tensor]) -> Tensor:
@@ -128,10 +109,9 @@ def dot(size: int, row: int, column: int) -> Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encoder", [SmallCNN, ResNet18])
-def test_a_dot_elsewhere_gives_other_features(encoder: type[SmallCNN | ResNet18]) -> None:
+def test_a_dot_elsewhere_gives_other_features() -> None:
     torch.manual_seed(0)
-    network = encoder((3, 100, 100)).eval()
+    network = SmallCNN((3, 100, 100))
     here, there = network(dot(100, 20, 20)), network(dot(100, 70, 60))
     assert (here - there).norm() > 0.1 * here.norm()
 

@@ -35,7 +35,7 @@ def scenes(count: int) -> tuple[Tensor, Encoding, Truth]:
     generator = torch.Generator().manual_seed(0)
     states = world.sample(count, generator)
     scene = Scene(states.agent, states.object, states.angle)
-    learned = Encoding(states.agent + 0.01, states.object - 0.02, None, None)
+    learned = Encoding(states.agent + 0.01, states.object[:, None] - 0.02)
     return world.render(scene), learned, Truth(states.agent, states.object, states.angle, states.contact)
 
 
@@ -74,7 +74,7 @@ def test_overlay_stands_upright_in_its_extent() -> None:
     scene = Scene(torch.tensor([[0.2, 0.9]]), torch.tensor([[0.7, 0.3]]), torch.zeros(1))
     extent = (-1.0, 3.0, 0.0, 2.0)
     at = torch.tensor([[-1 + 4 * 0.2, 2 * 0.9]])
-    (axes,) = overlay(world.render(scene), Encoding(at, at, None, None), extent=extent).axes
+    (axes,) = overlay(world.render(scene), Encoding(at, at[:, None]), extent=extent).axes
     (image,) = axes.images
     left, right, bottom, top = image.get_extent()
     assert (left, right, bottom, top) == extent
@@ -91,7 +91,7 @@ def test_overlay_of_a_world_whose_y_points_down() -> None:
     pictures = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
     pictures[0, :, 2, 5] = 255
     at = torch.tensor([[5.5, 2.5]]) * 64
-    figure = overlay(pictures, Encoding(at, at, None, None), extent=(0.0, 512.0, 512.0, 0.0))
+    figure = overlay(pictures, Encoding(at, at[:, None]), extent=(0.0, 512.0, 512.0, 0.0))
     assert figure.get_figheight() > figure.get_figwidth()  # a square and the legend
     (axes,) = figure.axes
     assert axes.get_ylim() == (512.0, 0.0)
@@ -106,13 +106,13 @@ def test_overlay_of_a_world_whose_y_points_down() -> None:
 def test_overlay_takes_any_number_of_channels(channels: int, shape: tuple[int, ...]) -> None:
     o = torch.zeros(2, channels, 8, 6, dtype=torch.uint8)
     points = torch.full((2, 2), 0.5)
-    figure = overlay(o, Encoding(points, points, None, None), rows=3, columns=3)
+    figure = overlay(o, Encoding(points, points[:, None]), rows=3, columns=3)
     assert [axes.images[0].get_array().shape for axes in figure.axes] == [shape] * 2
 
 
 def test_pictures_of_the_plane_refuse_space() -> None:
     space = torch.zeros(1, 3)
-    learned = Encoding(space, space, None, None)
+    learned = Encoding(space, space[:, None])
     with pytest.raises(ValueError, match="positions have 3 dimensions"):
         overlay(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), learned)
     with pytest.raises(ValueError, match="positions have 3 dimensions"):
@@ -192,7 +192,7 @@ def test_error_map_means_and_arrows() -> None:
     at = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     off = torch.tensor([[0.3, 0.0], [-0.1, 0.0], [0.0, 0.4], [0.0, 0.0]])
     truth = Truth(at, at)
-    figure = error_map(Encoding(at, at + off, None, None), truth, bins=2)
+    figure = error_map(Encoding(at, (at + off)[:, None]), truth, bins=2)
     axes, _ = figure.axes
     mesh, arrows = axes.collections
     assert axes.get_title().endswith("a bias of 0.4")
@@ -206,5 +206,5 @@ def test_error_map_means_and_arrows() -> None:
 
 def test_error_map_of_a_perfect_estimate_and_of_many() -> None:
     _, learned, truth = scenes(2_000)
-    save(error_map(Encoding(truth.agent, truth.object, None, None), truth))
+    save(error_map(Encoding(truth.agent, truth.objects), truth))
     save(error_map(learned, truth))

@@ -1,4 +1,4 @@
-"""The rooms of docs/architecture.md: imports go downward only, supervision has few doors, and torch stays out of `--help`."""
+"""Imports go downward only, as docs/architecture.md says; supervision has few doors; `--help` needs no torch."""
 
 import ast
 import re

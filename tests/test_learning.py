@@ -4,7 +4,7 @@ import pytest
 
 import palpate
 from palpate.collecting.collect import collect
-from palpate.envs.registration import world
+from palpate.envs.registration import stream_world
 
 SIZE = 32
 BOUND = 6e-3  # seeds 0 and 1 end at 1.1e-3 and 1.3e-3, an untrained model above 1e-1, the constant answer at 1.9e-1
@@ -14,7 +14,7 @@ BOUND = 6e-3  # seeds 0 and 1 end at 1.1e-3 and 1.3e-3, an untrained model above
 def test_sprites_from_pixels() -> None:
     test = collect("palpate/Sprites-v0", 2000, seed=9, labelled=True, size=SIZE)
     settings = {"encoder": "small", "batch_size": 64, "learning_rate": 3e-3, "device": "cpu", "progress": False}
-    stream = world("palpate/Sprites-v0", size=SIZE)
+    stream = stream_world("palpate/Sprites-v0", size=SIZE)
     with pytest.warns(UserWarning, match="touched and untouched triples do not separate"):
         untrained = palpate.fit(stream, steps=1, **settings)
     before = palpate.evaluate(untrained, test)

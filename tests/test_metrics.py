@@ -16,7 +16,7 @@ from palpate.metrics import (
     aligned,
     auroc,
     axis_error,
-    common_translation,
+    common_frame,
     detection,
     isometry,
     l_test,
@@ -31,10 +31,15 @@ def random_truth(count: int = 400, n: int = 2) -> Truth:
     return Truth(agent, thing, math.pi * angle, contact < 0.3)
 
 
+def at(agent: Tensor, thing: Tensor, angle: Tensor | None = None) -> Encoding:
+    """One object."""
+    return Encoding(agent, thing[:, None], None, None if angle is None else angle[:, None])
+
+
 def answer(truth: Truth, agent_shift: object = 0.0, object_shift: object = 0.0) -> Encoding:
     """The truth, moved."""
     shift_agent, shift_object = torch.as_tensor(agent_shift), torch.as_tensor(object_shift)
-    return Encoding(truth.agent + shift_agent, truth.object + shift_object, None, truth.angle)
+    return at(truth.agent + shift_agent, truth.object + shift_object, truth.angle)
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -54,14 +59,14 @@ def test_shifting_the_object_alone_costs_its_square() -> None:
     assert float(l_test(shifted, truth)) == pytest.approx(0.25, rel=1e-5)
     # The one translation is shared: it takes half of the shift from the object and gives it to the agent.
     scores = measure(shifted, truth)
-    assert common_translation(shifted, truth).tolist() == pytest.approx([0.15, -0.2], rel=1e-5)
+    assert common_frame(shifted, truth).tolist() == pytest.approx([-0.15, 0.2], rel=1e-5)
     assert (scores.l_test, scores.agent_error, scores.object_error) == pytest.approx((0.25, 0.25, 0.25), rel=1e-5)
 
 
 def test_what_is_worse_than_no_answer_is_said_to_be() -> None:
     """Turned by half a turn, as by actions of the wrong sign."""
     truth = random_truth()
-    turned = Encoding(-truth.agent, -truth.object, None, None)
+    turned = at(-truth.agent, -truth.object)
     assert "worse than an answer that ignores the observation" in str(measure(turned, truth))
     assert "worse" not in str(measure(answer(truth, 1.0, 1.0), truth))
 
@@ -110,7 +115,7 @@ def test_constant_answers() -> None:
 
 def test_a_constant_answer_scores_what_is_said_of_it() -> None:
     truth = random_truth(2_000)
-    middle = Encoding(truth.agent.mean(0).expand(2_000, 2), truth.object.mean(0).expand(2_000, 2), None, None)
+    middle = at(truth.agent.mean(0).expand(2_000, 2), truth.object.mean(0).expand(2_000, 2))
     scores = measure(middle, truth, reference=(answer(truth), truth), contact=torch.ones(2_000))
     for name in ("l_test", "agent_error", "object_error", "contact_auroc", "contact_f1"):
         assert getattr(scores, name) == pytest.approx(scores.constant[name], rel=1e-5), name
@@ -124,9 +129,9 @@ def test_an_axis_that_never_turns_is_no_achievement() -> None:
 def test_isometry_of_a_stretched_a_mirrored_and_a_collapsed_frame() -> None:
     truth = random_truth()
     pairs = torch.randint(800, (2, 5_000), generator=torch.Generator().manual_seed(1))
-    stretched = Encoding(1.1 * truth.agent, 1.1 * truth.object, None, None)
-    mirrored = Encoding(-truth.agent, -truth.object, None, None)
-    nowhere = Encoding(0 * truth.agent, 0 * truth.object, None, None)
+    stretched = at(1.1 * truth.agent, 1.1 * truth.object)
+    mirrored = at(-truth.agent, -truth.object)
+    nowhere = at(0 * truth.agent, 0 * truth.object)
     assert float(isometry(stretched, truth, pairs)) == pytest.approx(0.1, rel=1e-4)
     assert float(isometry(mirrored, truth, pairs)) == pytest.approx(0, abs=1e-5)
     assert float(isometry(nowhere, truth, pairs)) == 1.0
@@ -135,7 +140,7 @@ def test_isometry_of_a_stretched_a_mirrored_and_a_collapsed_frame() -> None:
 def test_isometry_leaves_out_what_is_near() -> None:
     """Three points on a line at 0, 0.01 and 1: only the distances to the last count."""
     truth = Truth(torch.tensor([[0.0, 0], [0.01, 0]]), torch.tensor([[1.0, 0], [1.0, 0]]))
-    blurred = Encoding(torch.tensor([[0.0, 0], [0.0, 0]]), truth.object, None, None)
+    blurred = at(torch.tensor([[0.0, 0], [0.0, 0]]), truth.object)
     pairs = torch.tensor([[0, 0, 1], [1, 2, 2]])  # the first is 0.01 apart and collapses
     assert float(isometry(blurred, truth, pairs)) == pytest.approx((0 + (1 / 0.99 - 1)) / 2, rel=1e-4)
 
@@ -178,7 +183,7 @@ def test_detection_with_one_class() -> None:
 
 def test_what_is_not_there_is_left_out() -> None:
     truth = random_truth()._replace(angle=None, contact=None)
-    scores = measure(Encoding(truth.agent, truth.object, None, None), truth, contact=torch.zeros(400))
+    scores = measure(at(truth.agent, truth.object), truth, contact=torch.zeros(400))
     assert scores.orientation_error is None
     assert scores.contact_auroc is None
     names = ["l_test", "agent_error", "object_error", "isometry"]
@@ -205,7 +210,7 @@ def test_scores_read_well_and_fit_into_json() -> None:
 def test_numpy_and_gradients_are_welcome() -> None:
     truth = random_truth()
     arrays = Truth(*(None if x is None else x.numpy() for x in truth))
-    learned = Encoding(truth.agent.clone().requires_grad_(), truth.object, None, truth.angle)
+    learned = at(truth.agent.clone().requires_grad_(), truth.object, truth.angle)
     assert measure(learned, arrays) == measure(answer(truth), truth)
     assert isinstance(arrays.agent, np.ndarray)
 
@@ -216,7 +221,7 @@ def a_latent(truth: Truth, k: int = 5, seed: int = 1) -> tuple[Encoding, Tensor]
     mix = torch.randn(4, k, generator=torch.Generator().manual_seed(0))
     noise = torch.randn(len(truth.agent), 2, generator=generator)
     latent = torch.cat((truth.object, noise), -1) @ mix + 3
-    return Encoding(truth.agent + torch.tensor([1.0, 2.0]), latent, None, None), mix
+    return at(truth.agent + torch.tensor([1.0, 2.0]), latent), mix
 
 
 class TestProbe:
@@ -230,11 +235,11 @@ class TestProbe:
         """Where the latent of the reference says nothing of the object, neither do the scores."""
         truth = random_truth()
         learned, _ = a_latent(truth)
-        silent = learned._replace(object=torch.randn(400, 5, generator=torch.Generator().manual_seed(3)))
+        silent = learned._replace(objects=torch.randn(400, 1, 5, generator=torch.Generator().manual_seed(3)))
         scores = measure(learned, truth, reference=(silent, truth), places_object=False)
         assert scores.l_test > 0.3 * scores.constant["l_test"]
-        halves = measure(learned._replace(object=torch.where(torch.arange(400)[:, None] % 2 == 0, learned.object, 0.0)),
-                         truth, places_object=False)  # fmt: skip
+        even = torch.arange(400)[:, None, None] % 2 == 0
+        halves = measure(learned._replace(objects=torch.where(even, learned.objects, 0.0)), truth, places_object=False)
         assert halves.probe_rows == halves.count == 200
         assert halves.object_error > 0.1  # the odd rows are the ones evaluated
 
@@ -255,7 +260,9 @@ class TestProbe:
     def test_idle_dimensions_do_no_harm(self) -> None:
         truth = random_truth()
         learned, _ = a_latent(truth)
-        idle = learned._replace(object=torch.cat((learned.object, torch.zeros(400, 2), learned.object[:, :1]), -1))
+        idle = learned._replace(
+            objects=torch.cat((learned.objects, torch.zeros(400, 1, 2), learned.objects[..., :1]), -1)
+        )
         scores = measure(idle, truth, reference=(idle, truth), places_object=False)
         assert scores.object_error == pytest.approx(0, abs=1e-4)
 
@@ -281,25 +288,25 @@ class TestProbe:
 class TestKeypoints:
     def test_one_order_for_the_run(self) -> None:
         truth = random_truth()
-        crossed = Encoding(truth.object, truth.agent, None, None)
-        for learned in (answer(truth)._replace(orientation=None), crossed):
+        crossed = at(truth.object, truth.agent)
+        for learned in (answer(truth)._replace(orientations=None), crossed):
             scores = measure(learned, truth, tells_apart=False)
             assert (scores.l_test, scores.swap_rate, scores.probed_l_test) == pytest.approx((0, 0, 0), abs=1e-6)
         assert measure(crossed, truth).l_test > 0.3
 
     def test_the_order_is_chosen_on_the_reference(self) -> None:
         truth = random_truth()
-        crossed = Encoding(truth.object, truth.agent, None, None)
-        scores = measure(answer(truth)._replace(orientation=None), truth, reference=(crossed, truth), tells_apart=False)
+        crossed = at(truth.object, truth.agent)
+        scores = measure(
+            answer(truth)._replace(orientations=None), truth, reference=(crossed, truth), tells_apart=False
+        )
         assert scores.swap_rate == 1
         assert scores.l_test == pytest.approx(4 * float((truth.agent - truth.object).square().sum(-1).mean()), rel=1e-4)
 
     def test_swaps_are_counted_and_cost(self) -> None:
         truth = random_truth()
         wrong = (torch.arange(400) % 8 == 1)[:, None]  # a quarter of the odd rows
-        learned = Encoding(
-            torch.where(wrong, truth.object, truth.agent), torch.where(wrong, truth.agent, truth.object), None, None
-        )
+        learned = at(torch.where(wrong, truth.object, truth.agent), torch.where(wrong, truth.agent, truth.object))
         scores = measure(learned, truth, tells_apart=False)
         assert scores.swap_rate == 0.25
         assert scores.constant["swap_rate"] == 0.5
@@ -311,7 +318,7 @@ class TestKeypoints:
         """A picture plane that is stretched, sheared and mirrored: raw it is wrong, an affine map mends it."""
         truth = random_truth()
         camera = torch.tensor([[0.5, 0.2], [0.0, 0.7]])
-        seen = Encoding(truth.agent @ camera + 0.1, truth.object @ camera + 0.1, None, None)
+        seen = at(truth.agent @ camera + 0.1, truth.object @ camera + 0.1)
         scores = measure(seen, truth, tells_apart=False)
         assert scores.l_test > 0.02
         assert scores.probed_l_test == pytest.approx(0, abs=1e-6)
@@ -322,7 +329,7 @@ class TestKeypoints:
 def test_aligned_is_what_a_picture_shows() -> None:
     truth = random_truth()
     learned, _ = a_latent(truth)
-    crossed = Encoding(truth.object + 5, truth.agent + 5, None, None)
+    crossed = at(truth.object + 5, truth.agent + 5)
     for shown in (aligned(learned, truth, places_object=False), aligned(crossed, truth, tells_apart=False)):
         torch.testing.assert_close(shown.agent.float(), truth.agent, atol=1e-5, rtol=0)
         torch.testing.assert_close(shown.object.float(), truth.object, atol=1e-5, rtol=0)
@@ -332,7 +339,7 @@ def test_mistakes_are_named() -> None:
     truth = random_truth(10)
     good = answer(truth)
     with pytest.raises(ValueError, match=r"encoding's object has shape \(9, 2\), the truth's \(10, 2\)"):
-        measure(good._replace(object=good.object[1:]), truth)
+        measure(good._replace(objects=good.objects[1:]), truth)
     with pytest.raises(ValueError, match=r"would_touch has shape \(3,\); give one probability per row, \(10,\)"):
         measure(good, truth, would_touch=torch.zeros(3))
     with pytest.raises(ValueError, match="there are 1 rows; give at least 2, or a reference"):

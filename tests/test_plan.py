@@ -1,61 +1,120 @@
-"""What is asked for is kept, what is left open is chosen, and the two are one plan."""
+"""What is given is kept, what is left open is chosen, and what would be ignored is refused."""
 
 from typing import Any
 
 import pytest
 
-from palpate.config import TrainingConfig
+from palpate.choices import Facts
+from palpate.config import ObjectiveConfig, TrainingConfig
 from palpate.plan import Asked, Plan, plan
+from palpate.traits import METHODS, resolve
 
-OPEN = TrainingConfig(steps=0, batch_size=0)
-
-
-def planned(asked: Asked | None = None, **about: Any) -> Plan:
-    pictures: dict[str, Any] = {"shape": (3, 50, 50), "n": 2, "triples": None, "device": "cpu"}
-    return plan(asked or Asked(training=OPEN), **pictures | about)
+STREAM = Facts((3, 50, 50), 2, None, True, "cpu")
+SET = Facts((3, 50, 50), 2, 10_000, False, "cpu")
 
 
-def test_what_is_left_open_is_chosen_and_said() -> None:
-    made = planned()
+def asked(training: dict[str, Any] | None = None, scene: dict[str, Any] | None = None, **options: Any) -> Asked:
+    return Asked(training=TrainingConfig(**training or {}), scene=ObjectiveConfig(**scene or {}), **options)
+
+
+def values(made: Plan) -> dict[str, Any]:
+    """All settings of a plan, by name."""
+    return vars(made.training) | vars(made.model) | vars(made.model.objective)
+
+
+@pytest.mark.parametrize("facts", [STREAM, SET])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_left_open_is_chosen_and_used(method: str, facts: Facts) -> None:
+    made = plan(asked(method=method), facts)
     assert made.choices == made.open
-    chosen = {choice.name: choice.value for choice in made.choices}
-    for settings, names in (
-        (made.training, ("steps", "batch_size", "optimizer", "learning_rate", "probing")),
-        (made.model, ("encoder", "shrink")),
-        (made.model.objective, ("body", "outline", "stay_weight", "stay_rise", "bend")),
-    ):
-        assert {name: chosen[name] for name in names} == {name: getattr(settings, name) for name in names}
-    assert made.training.steps > 0
+    found = values(made)
+    assert {choice.name: choice.value for choice in made.choices}.items() <= found.items()
+    assert made.model.method == method
+    still_open = {name for name, value in found.items() if value is None}
+    of_a_body = {"body", "refine", "rest_floor"}
+    assert still_open == {"radius", "device", "precision"} | (set() if METHODS[method].has_body else of_a_body)
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        {"switches": {"body": "axes", "bend": 3, "stay_rise": 2.0}},
-        {"body": "axes", "switches": {"bend": 3, "stay_rise": 2.0}},
-    ],
-)
-def test_what_is_given_is_kept(way: dict[str, Any]) -> None:
-    training = TrainingConfig(steps=7, batch_size=5, optimizer="muon", learning_rate=0.1, probing=0.2)
-    made = planned(Asked(encoder="resnet18", shrink=2, training=training, **way))
-    assert made.training == training.__class__(
-        steps=7, batch_size=5, optimizer="muon", learning_rate=0.1, probing=0.2, jitter=0.0, sway=0.0
-    )
-    assert (made.model.encoder, made.model.shrink) == ("resnet18", 2)
-    objective = made.model.objective
-    assert (objective.body, objective.bend, objective.stay_rise, objective.rim) == ("axes", 3, 2.0, True)
-    given = {"steps", "batch_size", "optimizer", "learning_rate", "probing", "encoder", "shrink", "body", "bend"}
-    assert not {choice.name for choice in made.open} & (given | {"stay_rise"})
-    assert "rim" in {choice.name for choice in made.open}
+def test_what_is_given_is_kept() -> None:
+    training = {"steps": 7, "batch_size": 5, "optimizer": "muon", "learning_rate": 0.1, "chosen_moves": 0.2, "seed": 3}
+    scene = {"body": "ellipse", "refine": True, "rest_floor": 0.3, "radius": 0.2}
+    made = plan(asked(training, scene, encoder="resnet18", shrink=2), STREAM)
+    given = training | scene | {"encoder": "resnet18", "shrink": 2}
+    assert given.items() <= values(made).items()
+    assert {choice.name for choice in made.open} == {"augment"}
 
 
 def test_a_rate_that_nobody_gave_is_said() -> None:
-    made = planned(Asked(encoder="resnet18", training=OPEN), device="cuda")
+    made = plan(asked(encoder="resnet18"), STREAM._replace(device="cuda"))
+    assert made.training.learning_rate == made.training.largest_rate
     assert "learning_rate" not in {choice.name for choice in made.choices}
-    assert made.training.learning_rate == made.training.largest_rate is not None
 
 
-def test_a_known_radius_leaves_no_outline() -> None:
-    objective = planned(Asked(radius=0.3, training=OPEN)).model.objective
-    assert (objective.radius, objective.outline) == (0.3, 0)
-    assert planned().model.objective.outline > 0
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "contact"),
+        ({"objective": "paper"}, "paper"),
+        ({"objective": "paper-gaussian"}, "paper-gaussian"),
+        ({"method": "vae"}, "vae"),
+        ({"scene": {"egocentric": True}}, "egocentric"),
+        ({"method": "supervised", "scene": {"egocentric": True}}, "supervised"),
+        ({"method": "egocentric", "scene": {"egocentric": True}}, "egocentric"),
+    ],
+)
+def test_the_methods_name(options: dict[str, Any], name: str) -> None:
+    made = plan(asked(**options), SET)
+    assert made.model.method == name
+    assert made.model.objective.egocentric == ("scene" in options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"method": "gan"}, "method is 'gan'; allowed is one of interaction, contact, "),
+        ({"objective": "papper"}, "objective is 'papper'; allowed is one of contact, paper, paper-gaussian$"),
+        ({"objective": "vae"}, "objective is 'vae'; allowed is one of contact, paper, paper-gaussian$"),
+        ({"method": "vae", "objective": "paper"}, "objective is 'paper', which the method 'vae' does not use"),
+        ({"objective": "paper", "scene": {"egocentric": True}}, "egocentric is True; allowed is False for 'paper'"),
+        ({"method": "vae", "scene": {"egocentric": True}}, "egocentric is True; allowed is False for 'vae'"),
+        ({"objective": "paper", "scene": {"body": "ball"}}, "body is 'ball'; leave it out: the method 'paper'"),
+        ({"method": "vae", "scene": {"radius": 0.1}}, "radius is 0.1; leave it out: the method 'vae' learns no body"),
+        ({"method": "supervised", "scene": {"rest_floor": 0.1}}, "rest_floor is 0.1; leave it out"),
+        ({"scene": {"egocentric": True, "refine": True}}, "refine is True; leave it out: the method 'egocentric'"),
+        ({"method": "vae", "shrink": 2}, "shrink is 2; leave it out: the method 'vae' draws pictures"),
+        ({"method": "vae", "training": {"chosen_moves": 0.5}}, "chosen_moves is 0.5; leave it out: the method 'vae'"),
+        ({"method": "vae", "training": {"augment": "shift"}}, "augment is 'shift'; allowed is 'none' or 'light'"),
+        ({"method": "supervised", "training": {"augment": "shift"}}, "whose targets do not move along"),
+        ({"scene": {"egocentric": True}, "training": {"augment": "shift"}}, "'light' for the method 'egocentric'"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        plan(asked(**options), STREAM)
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "says"),
+    [
+        ({"scene": {"refine": True}}, SET, "refine is True; leave it out: a last fit needs fresh triples"),
+        ({"training": {"chosen_moves": 0.5}}, SET, "chosen_moves is 0.5; leave it out: the moves of a fixed set"),
+        ({"training": {"chosen_moves": 0.5}}, STREAM._replace(steerable=False), "does not let the agent choose"),
+    ],
+)
+def test_what_the_data_do_not_allow(options: dict[str, Any], facts: Facts, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        plan(asked(**options), facts)
+
+
+def test_switched_off_is_not_asked_for() -> None:
+    """A zero or False that a method would have anyway is no mistake."""
+    off = {"chosen_moves": 0.0, "augment": "none"}
+    assert plan(asked(off, {"refine": False}, method="vae", shrink=1), SET).model.method == "vae"
+
+
+def test_a_body_that_turns_is_for_the_limit_too() -> None:
+    assert plan(asked(method="supervised", scene={"body": "ellipse"}), SET).model.objective.body == "ellipse"
+
+
+def test_every_method_can_be_written() -> None:
+    assert {resolve(name, "contact", False) for name in METHODS} == set(METHODS)

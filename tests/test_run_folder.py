@@ -220,7 +220,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, monkeypatch: pytest.
         ("facts", {"best_value": "low"}),
         ("random", {}),
         ("optimizer", {"9999.momentum": torch.zeros(2)}),
-        ("source", None),
+        ("feed", None),
     ],
     ids=str,
 )

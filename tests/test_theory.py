@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from palpate.geometry import Segment
-from palpate.objectives.contact import stay, touch
+from palpate.groups import Translations
 from palpate.objectives.equivariance import equivariance
+from palpate.objectives.paper import stay, touch
 
 quick = settings(deadline=None, max_examples=25, derandomize=True, database=None)
 
@@ -53,7 +54,7 @@ def losses(world: Points, h_int: Tensor, h_ext: Tensor) -> dict[str, float]:
     z_ext, z_ext_next = world.s_ext + h_ext, world.s_ext_next + h_ext
     test = ((z_int - z_ext) - (world.s_int - world.s_ext)).square().sum(-1)
     return {
-        "L_int": equivariance(z_int, world.a, z_int_next).mean().item(),
+        "L_int": equivariance(Translations(world.a.shape[1]), z_int, world.a, z_int_next).mean().item(),
         "L_-": stay(z_ext, z_ext_next)[~world.touched].mean().item(),
         "L_+": touch(z_ext, Segment(z_int, world.a))[world.touched].mean().item(),
         "L_test": test.mean().item(),

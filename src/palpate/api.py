@@ -1,5 +1,6 @@
 """fit and evaluate: data, model and loop put together."""
 
+import math
 import os
 import time
 import warnings
@@ -17,7 +18,7 @@ from palpate.config import BaselineConfig, Encoder, ObjectiveConfig, SettledTrai
 from palpate.data.check import demand_variety
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
 from palpate.data.sources import Resident, source
-from palpate.data.stream import SteerableWorld, Stream, World
+from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SPRITES, stream_world
 from palpate.methods.base import Encoding, Model
@@ -34,7 +35,7 @@ from palpate.training.state import steps_done
 from palpate.traits import METHODS, Traits
 
 COINCIDENCE = 0.02  # share of test triples that may be in the training set by chance
-HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 1000  # of a fixed set: never trained on
+HELD_OUT_SHARE, HELD_OUT_MOST, HELD_OUT_BYTES = 0.1, 1000, 1024**3  # of a fixed set: never trained on
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples that are looked at together, as float32
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
@@ -188,7 +189,7 @@ def _opened(data: Data, traits: Traits, device: torch.device) -> Transitions | L
         return stream_world(data, device=device)
     if isinstance(data, str | os.PathLike):
         return Transitions.open(data) if traits.unsupervised else Labelled.open(data)
-    if not isinstance(data, Transitions | Labelled | World):
+    if isinstance(data, type) or not isinstance(data, Transitions | Labelled | World):
         raise ValueError(
             f"data is {data!r}; allowed are Transitions, a file of them, or a world with device, observation_shape, n, "
             "sample and render_pair (palpate.data.stream.World)"
@@ -222,7 +223,9 @@ def _from_world(world: World, traits: Traits, config: SettledTraining, device: t
         )
     if config.compile and hasattr(world, "compile"):
         world.compile()
-    sample = Stream(world).draw(SAMPLE_ROWS, torch.Generator(device).manual_seed(config.seed + 1))
+    rows = max(8, min(SAMPLE_ROWS, SAMPLE_BYTES // (2 * math.prod(world.observation_shape))))
+    sample = first_triples(world, rows, torch.Generator(device).manual_seed(config.seed + 1))
+    demand_variety(sample)
     feed = (
         Selected(
             world, config.batch_size, least_contacts=config.least_contacts, chosen_moves=config.chosen_moves or 0.0
@@ -248,12 +251,11 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
         return Material(
             Feed(LabelledResident(data, device), config.batch_size), sample, triples.action, None, repr(data)
         )
-    share = max(
-        min(HELD_OUT_SHARE, HELD_OUT_MOST / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples)
-    )
+    most = max(2, min(HELD_OUT_MOST, HELD_OUT_BYTES * len(triples) // triples.nbytes))
+    share = max(min(HELD_OUT_SHARE, most / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples))
     held_out, kept = triples.split(share, seed=config.seed)
-    if len(held_out) > HELD_OUT_MOST:  # a long episode: all of it would cost more at each evaluation than it says
-        held_out = held_out.subset(slice(0, HELD_OUT_MOST))
+    if len(held_out) > most:  # a long episode: all of it would cost more at each evaluation than it says
+        held_out = held_out.subset(slice(0, most))
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, device, config.seed)
     feed = (

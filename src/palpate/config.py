@@ -47,7 +47,7 @@ class ObjectiveConfig:
         demand(self.body is None or isinstance(self.body, str), "body", self.body, "the name of a shape")
         demand(self.radius is None or (_number(self.radius) and self.radius > 0), "radius", self.radius, "more than 0")
         demand(isinstance(self.egocentric, bool), "egocentric", self.egocentric, "True or False")
-        demand(self.refine in (None, True, False), "refine", self.refine, "True or False")
+        demand(isinstance(self.refine, bool | None), "refine", self.refine, "True or False")
 
 
 @dataclass(frozen=True, kw_only=True)

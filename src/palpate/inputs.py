@@ -46,7 +46,7 @@ class Inputs(nn.Module):
         # The entries of a vector may have any units.
         least = LEAST_SPREAD * float(spread.max()) if batch.o.dim() == 4 else 0.0
         self.spread.copy_(torch.where(spread > 1e-6, spread.clamp(min=least), max(least, 1.0)))
-        self.unit.copy_(self.group.length2(batch.a if actions is None else actions).double().mean().sqrt())
+        self.unit.copy_(self.group.length2((batch.a if actions is None else actions).double()).mean().sqrt())
         unit = float(self.unit)
         if unit == 0:
             raise ValueError("all actions are zero: nothing moved, so there is nothing to learn from")

@@ -14,6 +14,7 @@ from palpate.data.check import Finding
 from palpate.data.transitions import Batch
 from palpate.groups import Group
 from palpate.methods.base import Examination, Model
+from palpate.traits import METHODS
 
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # encoded at a time
 RADII = 64  # candidates for the body's radius
@@ -44,11 +45,11 @@ def residual(group: Group, seen: Examination, action: Tensor) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """A label-free account of a model; None where the triples cannot say."""
+    """A label-free account of a model, of several objects the worst; None where the triples cannot say."""
 
     triples: int  # it was measured on
     separation: float  # emptiness of the valley between touched and untouched, 1 at best
-    contact_share: float
+    contact_share: float  # with any object
     equivariance: float  # root mean square of z_int' - z_int - a
     stay: float | None  # root mean square of z_ext' - z_ext over the untouched
     closure: float | None  # the same as equivariance, over several steps of an episode in a row
@@ -78,27 +79,32 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
     if seen is None or separation is None:
         return None
     unit, group = float(model.inputs.unit), model.group
-    distance, contact = seen.distance[:, 0], seen.contact[:, 0]
-    both = bool(contact.any() and not contact.all())
-    rest = _rms((seen.objects_next - seen.objects)[~contact]) if not contact.all() else None
+    moved, contacts = (seen.objects_next - seen.objects).unbind(1), seen.contact.unbind(1)
     equivariance = residual(group, seen, batch.a)
-    edge = boundary(distance, contact) if both else None
-    # With nothing to go by, the object may be anywhere among the agent's positions; it is hardly ever farther off.
+    rests = [_rms(x[~contact]) for x, contact in zip(moved, contacts, strict=True) if not contact.all()]
+    edges = [
+        boundary(distance, contact)
+        for distance, contact in zip(seen.distance.unbind(1), contacts, strict=True)
+        if contact.any() and not contact.all()
+    ]
+    rest, misplaced = max(rests, default=None), max((edge.spread for edge in edges), default=None)
+    # With nothing to go by, an object may be anywhere among the agent's positions; it is hardly ever farther off.
     position = group.position(seen.agent)
     lost = _rms(position - position.mean(0))
-    if edge is not None:
-        lost = min(lost, position.shape[1] ** 0.5 * edge.spread)
+    if misplaced is not None and len(edges) == len(contacts):
+        lost = min(lost, position.shape[1] ** 0.5 * misplaced)
     error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5
+    has_body = METHODS[model.config.method].has_body  # else no other body can be advised
     account = Quality(
-        triples=len(contact),
+        triples=len(batch.a),
         separation=separation,
-        contact_share=float(contact.double().mean()),
+        contact_share=float(seen.contact.any(1).double().mean()),
         equivariance=equivariance,
         stay=rest,
         closure=None if episode is None else _closure(group, seen, batch.a, _unbroken(batch, episode)),
-        consistency=None if edge is None else edge.accuracy,
-        elongation=None if seen.elongation is None else float(seen.elongation.median()),
-        misplaced=None if edge is None else edge.spread,
+        consistency=min((edge.accuracy for edge in edges), default=None),
+        elongation=float(seen.elongation.median(0).values.min()) if seen.elongation is not None and has_body else None,
+        misplaced=misplaced,
         error=error,
         unit=unit,
         findings=(),

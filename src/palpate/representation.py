@@ -78,12 +78,11 @@ class Representation:
         return self._contacts(observation, [self.model.would_touch(o, a) for o, a in pairs])
 
     @torch.no_grad()
-    def distances(self, observation: Any, next_observation: Any) -> Tensor | None:
+    def distances(self, observation: Any, next_observation: Any) -> Any:
         """d_W [b] between observations; None for a model without W."""
         _demand_equal_lengths(observation=observation, next_observation=next_observation)
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
-        distances = _joined([self.model.scene_distance(o, o_next) for o, o_next in pairs])
-        return None if distances is None else distances[:, 0]
+        return self._answer(observation, [self.model.scene_distance(o, o_next) for o, o_next in pairs])
 
     def align(self, known_positions: Mapping[str, Any]) -> "Representation":
         """This representation with its frame moved onto yours by one translation.

@@ -1,7 +1,9 @@
 """The methods by name, and what each can do; free of torch, so that settings are chosen before anything heavy loads."""
 
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
+
+from palpate.config import Objective
 
 
 class Traits(NamedTuple):
@@ -28,15 +30,17 @@ METHODS: dict[str, Traits] = {
     "transporter": Traits("palpate.methods.transporter:Transporter", reconstructs=True),
     "supervised": Traits("palpate.methods.supervised:Supervised", muon=True, unsupervised=False),
 }
-CARRIED = {"contact": "egocentric", "supervised": "supervised"}  # where the agent carries the cameras
+# Where the agent carries the cameras.
+CARRIED = {"contact": "egocentric", "egocentric": "egocentric", "supervised": "supervised"}
 
 
 def resolve(method: str, objective: str, egocentric: bool) -> str:
     """The name in `METHODS` for what a user writes as method, objective and egocentric."""
-    name = objective if method == "interaction" else method
-    if name not in METHODS:
-        what = "objective" if method == "interaction" else "method"
-        raise ValueError(f"{what} is {name!r}; allowed is one of {', '.join(METHODS)}")
+    what, name, allowed = "method", method, ("interaction", *METHODS)
+    if method == "interaction":
+        what, name, allowed = "objective", objective, get_args(Objective)
+    if name not in allowed:
+        raise ValueError(f"{what} is {name!r}; allowed is one of {', '.join(allowed)}")
     if not egocentric:
         return name
     if name not in CARRIED:

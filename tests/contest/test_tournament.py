@@ -14,7 +14,8 @@ from palpate.control.settings import ControlConfig
 from palpate.reproduce import presets
 from palpate.reproduce.presets import PRESETS
 from palpate.reproduce.runs import Place
-from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted
+from palpate.training.notes import NonFiniteLoss
 
 Play = Callable[..., tournament.Games]
 Run = Callable[..., tuple[int, str, str]]

@@ -26,7 +26,8 @@ from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.methods.store import build
 from palpate.representation import Representation
 from palpate.runlog import read_log
-from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted
+from palpate.training.notes import NonFiniteLoss
 
 TINY = ControlConfig(
     steps=240,
@@ -328,10 +329,10 @@ def test_a_painter_wants_scenes() -> None:
 @pytest.mark.parametrize(
     ("draw", "device", "software", "representation", "here", "workers"),
     [
-        ("auto", "cpu", True, "pixels", False, 9),
+        (None, "cpu", True, "pixels", False, 9),
         ("together", "cpu", True, "pixels", True, 4),
-        ("auto", "cuda", False, "pixels", True, 4),
-        ("auto", "cuda", True, "pixels", True, 9),  # it was asked, and sent away
+        (None, "cuda", False, "pixels", True, 4),
+        (None, "cuda", True, "pixels", True, 9),  # it was asked, and sent away
         ("apart", "cuda", False, "pixels", False, 9),
         ("together", "cpu", True, "truth", False, 9),
     ],

@@ -20,12 +20,12 @@ def numbered(count: int = COUNT) -> Transitions:
     return Transitions(observation=i, action=np.hstack((i, -i)), next_observation=i + 0.5)
 
 
-def drawn(source: Resident | OnDisk, batches: int) -> list[int]:
+def drawn(source: Resident | OnDisk, batches: int, count: int = 8) -> list[int]:
     """The rows of the next batches, each checked to be a whole row."""
     rows: list[int] = []
     generator = torch.Generator().manual_seed(0)
     for _ in range(batches):
-        batch = source.draw(generator)
+        batch = source.draw(count, generator)
         i = batch.o[:, 0]
         assert torch.equal(batch.a, torch.stack((i, -i), 1))
         assert torch.equal(batch.o_next[:, 0], i + 0.5)
@@ -45,68 +45,48 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transitions
 
 @pytest.fixture
 def on_disk(data: Transitions) -> Iterator[OnDisk]:
-    source = OnDisk(data, 8, "cpu", seed=1, group_bytes=32 * ROW_BYTES)
+    source = OnDisk(data, "cpu", seed=1, group_bytes=32 * ROW_BYTES)
     yield source
     source.close()
 
 
 class TestResident:
     def test_draws_whole_rows_from_everywhere(self, data: Transitions) -> None:
-        rows = drawn(Resident(data, 64, "cpu"), 30)
+        rows = drawn(Resident(data, "cpu"), 30, 64)
         assert len(rows) == 64 * 30
         assert set(rows) == set(range(COUNT))
 
     @pytest.mark.parametrize("sorted_rows", [1000, 10])
-    def test_rare_contacts_are_drawn_more_often(self, monkeypatch: pytest.MonkeyPatch, sorted_rows: int) -> None:
-        """Once they are known, and never a row twice in one batch of a set that can be sorted."""
+    def test_rows_are_chosen_by_weight(self, monkeypatch: pytest.MonkeyPatch, sorted_rows: int) -> None:
         monkeypatch.setattr(sources, "SORTED_ROWS", sorted_rows)
-        resident = Resident(numbered(1000), 100, "cpu", least_contacts=0.25)
-        generator, shares = torch.Generator().manual_seed(0), []
-        for _ in range(200):
-            rows = resident.draw(generator).o[:, 0].int()
-            touched = rows % 20 == 0
-            resident.learn(touched)
-            shares.append(float(touched.float().mean()))
-            assert sorted_rows < 1000 or len(rows.unique()) == 100
-        assert shares[0] < 0.12
-        assert 0.2 < np.mean(shares[100:]) < 0.27
-        assert resident.vitals()["contact_share"] == pytest.approx(0.05, abs=0.005)
-
-    @pytest.mark.parametrize("least", [0.0, 0.05])
-    def test_contacts_that_are_not_rare_come_as_they_are(self, least: float) -> None:
-        resident = Resident(numbered(1000), 100, "cpu", least_contacts=least)
-        generator, shares = torch.Generator().manual_seed(0), []
-        for _ in range(200):
-            touched = resident.draw(generator).o[:, 0].int() % 10 == 0
-            resident.learn(touched)
-            shares.append(float(touched.float().mean()))
-        assert np.mean(shares) == pytest.approx(0.1, abs=0.01)
-
-    def test_a_verdict_can_be_taken_back(self) -> None:
-        resident = Resident(numbered(), COUNT, "cpu", least_contacts=0.5)
+        resident, weights = Resident(numbered(1000), "cpu"), torch.ones(1000)
+        weights[:50] = 19.0  # as many draws as all others together
         generator = torch.Generator().manual_seed(0)
-        for verdict in (True, False):
-            resident.draw(generator)
-            resident.learn(torch.full((COUNT,), verdict))
-        assert resident.vitals() == {}
+        chosen = torch.cat([resident.choose(10, generator, weights) for _ in range(400)])
+        assert 0.4 < (chosen < 50).float().mean() < 0.55  # a little less of some candidates than of all rows
+
+    def test_no_row_comes_twice_in_a_batch(self) -> None:
+        """Unless the batch is larger than the set."""
+        resident, generator = Resident(numbered(), "cpu"), torch.Generator().manual_seed(0)
+        assert len(resident.choose(COUNT, generator).unique()) == COUNT
+        assert len(resident.choose(COUNT + 1, generator)) == COUNT + 1
 
     def test_the_generator_decides(self, data: Transitions) -> None:
-        resident = Resident(data, 16, "cpu")
-        one, two, other = (resident.draw(torch.Generator().manual_seed(seed)).o for seed in (5, 5, 6))
+        resident = Resident(data, "cpu")
+        one, two, other = (resident.draw(16, torch.Generator().manual_seed(seed)).o for seed in (5, 5, 6))
         assert torch.equal(one, two)
         assert not torch.equal(one, other)
 
     def test_loads_block_by_block(self, data: Transitions, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("palpate.data.transitions.BLOCK_BYTES", 10 * ROW_BYTES)
-        assert set(drawn(Resident(data, 64, "cpu"), 30)) == set(range(COUNT))
+        assert set(drawn(Resident(data, "cpu"), 30, 64)) == set(range(COUNT))
 
     def test_uint8_stays_uint8(self) -> None:
         o = np.zeros((4, 6, 6, 3), np.uint8)
-        resident = Resident(Transitions(observation=o, action=np.ones((4, 2)), next_observation=o), 2, "cpu")
-        batch = resident.draw(torch.Generator())
+        resident = Resident(Transitions(observation=o, action=np.ones((4, 2)), next_observation=o), "cpu")
+        batch = resident.draw(2, torch.Generator())
         assert batch.o.dtype == batch.o_next.dtype == torch.uint8
         assert batch.o.shape == (2, 3, 6, 6)
-        assert (resident.observation_shape, resident.n, resident.capturable) == ((3, 6, 6), 2, True)
 
 
 class TestOnDisk:
@@ -125,23 +105,23 @@ class TestOnDisk:
     @pytest.mark.parametrize("step", [0, 1, 3, 4, 12, 13, 40, 103])
     def test_seek_equals_running_through(self, data: Transitions, on_disk: OnDisk, step: int) -> None:
         through = drawn(on_disk, step + 9)[8 * step :]
-        on_disk.seek(step)
+        on_disk.seek(8 * step)
         assert drawn(on_disk, 9) == through
-        fresh = OnDisk(data, 8, "cpu", seed=1, group_bytes=32 * ROW_BYTES)
-        fresh.seek(step)
+        fresh = OnDisk(data, "cpu", seed=1, group_bytes=32 * ROW_BYTES)
+        fresh.seek(8 * step)
         assert drawn(fresh, 9) == through
         fresh.close()
 
     def test_the_seed_decides(self, data: Transitions, on_disk: OnDisk) -> None:
-        other = OnDisk(data, 8, "cpu", seed=2, group_bytes=32 * ROW_BYTES)
+        other = OnDisk(data, "cpu", seed=2, group_bytes=32 * ROW_BYTES)
         assert drawn(other, 2) != drawn(on_disk, 2)
         other.close()
 
     @pytest.mark.parametrize("group_rows", [1, 5, 1000])
     @pytest.mark.parametrize("batch_size", [1, 250])
     def test_any_size_of_group_and_batch(self, group_rows: int, batch_size: int) -> None:
-        source = OnDisk(numbered(), batch_size, "cpu", seed=0, group_bytes=group_rows * ROW_BYTES)
-        rows = drawn(source, -(-2 * COUNT // batch_size))
+        source = OnDisk(numbered(), "cpu", seed=0, group_bytes=group_rows * ROW_BYTES)
+        rows = drawn(source, -(-2 * COUNT // batch_size), batch_size)
         assert sorted(rows[:COUNT]) == sorted(rows[COUNT : 2 * COUNT]) == list(range(COUNT))
         source.close()
 
@@ -154,7 +134,7 @@ class TestOnDisk:
             return batch
 
         monkeypatch.setattr(Transitions, "rows", spy)
-        source = OnDisk(data, 8, "cpu", seed=0, group_bytes=32 * ROW_BYTES)
+        source = OnDisk(data, "cpu", seed=0, group_bytes=32 * ROW_BYTES)
         assert not read
         drawn(source, 1)
         source.close()
@@ -169,7 +149,7 @@ class TestOnDisk:
             return rows(self, index)
 
         monkeypatch.setattr(Transitions, "rows", spy)
-        source = OnDisk(numbered(), 8, "cpu", seed=0, group_bytes=32 * ROW_BYTES)
+        source = OnDisk(numbered(), "cpu", seed=0, group_bytes=32 * ROW_BYTES)
         drawn(source, 20)
         assert len(threads) == 1
         assert threading.current_thread() not in threads
@@ -186,24 +166,21 @@ class TestOnDisk:
             return rows(self, index)
 
         monkeypatch.setattr(Transitions, "rows", fail_later)
-        source = OnDisk(numbered(), 8, "cpu", seed=0, group_bytes=32 * ROW_BYTES)
+        source = OnDisk(numbered(), "cpu", seed=0, group_bytes=32 * ROW_BYTES)
         drawn(source, 4)  # the first group
         for _ in range(2):  # it does not go on with other rows
             with pytest.raises(OSError, match="the disk is gone"):
                 drawn(source, 1)
         source.close()
 
-    def test_face(self, on_disk: OnDisk) -> None:
-        assert (on_disk.observation_shape, on_disk.n, on_disk.capturable) == ((1,), 2, False)
-
 
 class TestSource:
     def test_what_fits_is_resident(self) -> None:
-        assert isinstance(source(numbered(), 8, "cpu", seed=0), Resident)
-        assert isinstance(source(numbered(), 8, "cpu", seed=0, memory_budget=COUNT * ROW_BYTES), Resident)
+        assert isinstance(source(numbered(), "cpu", seed=0), Resident)
+        assert isinstance(source(numbered(), "cpu", seed=0, memory_budget=COUNT * ROW_BYTES), Resident)
 
     def test_what_does_not_fit_is_read_from_disk(self, data: Transitions) -> None:
-        chosen = source(data, 8, "cpu", seed=0, memory_budget=COUNT * ROW_BYTES - 1)
+        chosen = source(data, "cpu", seed=0, memory_budget=COUNT * ROW_BYTES - 1)
         assert isinstance(chosen, OnDisk)
         assert len(set(drawn(chosen, 12))) == 96
         chosen.close()
@@ -211,8 +188,8 @@ class TestSource:
     @pytest.mark.gpu
     @pytest.mark.parametrize("budget", [None, 0])
     def test_on_cuda(self, budget: int | None) -> None:
-        chosen = source(numbered(), 8, "cuda", seed=0, memory_budget=budget)
-        batch = chosen.draw(torch.Generator("cuda").manual_seed(0))
+        chosen = source(numbered(), "cuda", seed=0, memory_budget=budget)
+        batch = chosen.draw(8, torch.Generator("cuda").manual_seed(0))
         assert all(x.is_cuda for x in batch)
         assert torch.equal(batch.a[:, 0], batch.o[:, 0])
         chosen.close()

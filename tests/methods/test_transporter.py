@@ -7,7 +7,7 @@ import palpate
 from palpate.collecting.collect import collect
 from palpate.config import BaselineConfig, ModelConfig
 from palpate.data.transitions import Batch
-from palpate.envs.registration import world
+from palpate.envs.registration import stream_world
 from palpate.methods.store import build
 from palpate.methods.transporter import SHRUNK_AT, FeatureMap
 
@@ -115,7 +115,7 @@ def test_heat_maps_are_round_in_pixels() -> None:
 
 def test_the_picture_to_draw_is_not_disturbed() -> None:
     model, given = transporter(), batch()
-    model.inputs.jitter = 0.5
+    model.inputs.augment = "shift"
     model.decoder.forward = lambda features: torch.zeros(16, 3, 20, 20)
     still = model.inputs(torch.cat((given.o, given.o_next)))
     torch.testing.assert_close(loss(model, given), still.square().mean() / 2)
@@ -125,7 +125,7 @@ def test_the_picture_to_draw_is_not_disturbed() -> None:
 def test_keypoints_sit_on_the_sprites() -> None:
     size = 28
     test = collect("palpate/Sprites-v0", 1000, seed=9, labelled=True, size=size)
-    stream = world("palpate/Sprites-v0", size=size)
+    stream = stream_world("palpate/Sprites-v0", size=size)
     settings: dict[str, Any] = {"method": "transporter", "encoder": "small", "device": "cpu", "progress": False}
     before, model = (palpate.fit(stream, steps=steps, batch_size=64, **settings) for steps in (1, 150))
     untrained, scores = palpate.evaluate(before, test), palpate.evaluate(model, test)

@@ -32,7 +32,8 @@ from palpate.reproduce.runs import Clock, Place, perform
 from palpate.reproduce.sets import mixtures
 from palpate.reproduce.tables import frame_notes
 from palpate.runlog import read_log
-from palpate.training.loop import Interrupted, NonFiniteLoss
+from palpate.training.loop import Interrupted
+from palpate.training.notes import NonFiniteLoss
 
 HERE = Path(__file__).parents[1]  # where made_up lies
 # The command line with the smallest preset in place of `small`; workers are told by the settings they receive.

@@ -15,6 +15,7 @@ USUAL_RATE = 0.03  # at which the deviations do
 MEMORY = 0.01  # weight of a batch in the running averages
 UNUSUAL = (4.0, 12.0)  # times the usual deviation: from where on a pixel shows the object, and more counts as much
 STILL = 0.5  # of the mean deviation: a pixel that deviates less counts as one that does so much
+LEAST_LEFT = 1e-6  # in a first small batch nothing may be unusual
 
 
 class Backdrop(nn.Module):
@@ -67,7 +68,7 @@ class Backdrop(nn.Module):
             rest = rest.sign() * (unusual.clamp(*UNUSUAL) - UNUSUAL[0])
             if self.training:
                 self.left.lerp_(rest.square().mean(), self._share())
-            return rest / self.left.sqrt()
+            return rest / self.left.sqrt().clamp(min=LEAST_LEFT)
 
     def _corners(self, z_int: Tensor) -> tuple[Tensor, Tensor]:
         """The pictures around each place [b, k] and their weights [b, k], which sum to 1."""

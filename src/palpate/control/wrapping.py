@@ -65,7 +65,7 @@ class Reader:
         n, latent = config.n, config.baseline.latent_dim
         width = n + (n if model.model.places_object else latent) + (n * n if covariance else 0)
         # Networks give any number; keypoints lie in the picture's unit square.
-        self._low, self._high = (0.0, 1.0) if config.method == "transporter" else (-np.inf, np.inf)
+        self._low, self._high = (-np.inf, np.inf) if model.model.tells_apart else (0.0, 1.0)
         self.space = gymnasium.spaces.Box(self._low, self._high, (width,), np.float32)
 
     def demand(self, space: gymnasium.Space[Any]) -> None:
@@ -83,11 +83,12 @@ class Reader:
     @torch.no_grad()
     def _read(self, o: Tensor) -> Tensor:
         encoding = self.model.model.encode(o)
-        position = encoding.object + self._origin if self.model.model.places_object else encoding.object
-        parts = [encoding.agent + self._origin, position]
+        group = self.model.model.group
+        placed = group.moved(encoding.objects, self._origin) if self.model.model.places_object else encoding.objects
+        parts = [group.moved(encoding.agent, self._origin), placed.flatten(1)]
         if self._covariance:
-            assert encoding.covariance is not None
-            parts.append(encoding.covariance.flatten(1))
+            assert encoding.covariances is not None
+            parts.append(encoding.covariances.flatten(1))
         # The cells of a keypoint's map may reach past a picture that is no multiple of them.
         return torch.cat(parts, -1).float().clamp(self._low, self._high)
 

@@ -8,6 +8,8 @@ from torch import Tensor
 from palpate.data.sources import Source
 from palpate.data.transitions import Batch
 
+CHECKED = 8  # scenes
+
 
 @runtime_checkable
 class World(Protocol):
@@ -64,3 +66,31 @@ class Stream(Source[Batch]):
         """What the agent observes of states."""
         o, o_next = self.world.render_pair(states)
         return Batch(o, states.displacement, o_next)
+
+
+def first_triples(world: World, count: int, generator: torch.Generator) -> Batch:
+    """Some triples of a world, after a check that its parts give what it announces."""
+    stream = Stream(world)
+    drawn = stream.draw(count, generator)
+    _demand_triples(world, "sample", drawn, count)
+    if isinstance(world, SteerableWorld):  # otherwise a mistake would show when a part of the run is over
+        scene = world.reset(CHECKED, generator)
+        moves = world.moves(scene, 2, generator)
+        _demand("render", world.render(scene), (CHECKED, *world.observation_shape))
+        _demand("moves", moves, (CHECKED, 2, world.n))
+        _demand_triples(world, "step", stream.triples(world.step(scene, moves[:, 0], generator)), CHECKED)
+    return drawn
+
+
+def _demand_triples(world: World, part: str, triples: Batch, count: int) -> None:
+    for observations in (triples.o, triples.o_next):
+        _demand(f"render_pair after {part}", observations, (count, *world.observation_shape))
+    _demand(f"displacement after {part}", triples.a, (count, world.n))
+
+
+def _demand(part: str, x: Any, shape: tuple[int, ...]) -> None:
+    found = f"a tensor {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+    if found != f"a tensor {list(shape)}":
+        raise ValueError(f"the world's {part} is {found}; by its observation_shape and n, needed is {list(shape)}")
+    if not x.isfinite().all():
+        raise ValueError(f"the world's {part} holds NaN or infinity; all values must be finite")

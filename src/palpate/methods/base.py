@@ -97,7 +97,7 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def outputs(self, batch: Any, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
-        """What the networks output for a batch: tensors whose rows belong to its rows.
+        """What the networks output for a batch: tensors [b, ...] whose rows belong to its rows.
 
         `progress` is the share of the run that is done.
         """
@@ -196,3 +196,8 @@ class Model(nn.Module, ABC):
     def examine(self, batch: Batch) -> Examination | None:
         """What the model makes of triples."""
         return None
+
+
+def paired(x: Tensor) -> Tensor:
+    """Rows of o followed by those of o' [2b, ...] as rows of the batch, `[b, 2, ...]`."""
+    return x.unflatten(0, (2, -1)).movedim(0, 1)

@@ -50,8 +50,8 @@ class Contact(Geometric):
     not_judged = frozenset({"contrast", "stay"})
     temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: ModelConfig, objects: int = 1) -> None:
+        super().__init__(config, objects)
         self.scenes = Scenes([self.make_split() for _ in range(len(self.head))])
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR

@@ -48,8 +48,8 @@ class Egocentric(Geometric):
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         clean = self.inputs(torch.cat((batch.o, batch.o_next)))
         z_int, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs.augmented(clean, generator))
-        # A trained model has no scout; its held-out loss does without one.
-        place = z_int.detach() if self.scout is None else self.scout(clean, z_int.detach(), self.inputs, generator)
+        assert self.scout is not None  # a trained model has none, and no loss
+        place = self.scout(clean, z_int.detach(), self.inputs, generator)
         both = [part for output in (z_int, ext, place) for part in output.chunk(2)]
         return (*both, self.inputs.scaled(batch.a))
 

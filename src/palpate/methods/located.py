@@ -71,7 +71,9 @@ class Located(Model):
     def separable(self) -> bool:
         return self.scenes.separable()
 
-    def threshold(self) -> tuple[float, str]:
+    def threshold(self) -> tuple[float, str] | None:
+        if len(self.scenes) > 1:  # each object has one of its own
+            return None
         split = self.scenes.split(0)
         return float(split.threshold), split.on
 

@@ -38,6 +38,11 @@ class Paper(Located):
     body: Callable[[int], Body] = Point
 
     def __init__(self, config: ModelConfig) -> None:
+        if config.n == 1:
+            raise ValueError(
+                "actions have one dimension: an agent that never passes the object untouched cannot tell the object's "
+                "position from its radius, which the paper's objectives do not take; use objective='contact'"
+            )
         super().__init__(config, [type(self).body(config.n)])
         self.scenes = Scenes([self.make_split()])
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)

@@ -10,7 +10,7 @@ from palpate.bodies import make_body
 from palpate.config import ModelConfig
 from palpate.data.labelled import LabelledBatch
 from palpate.geometry import double_angle
-from palpate.methods.base import Encoding, Loss, Model
+from palpate.methods.base import Encoding, Loss, Model, paired
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objects import ObjectHead
 
@@ -34,14 +34,14 @@ class Supervised(Model):
         if self.turns and (batch.angle is None or batch.angle_next is None):
             raise ValueError("a body that turns is learned from its angle; the truth lacks angle or angle_next")
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
-        z_int, ext = side_by_side((self.phi_int, self.phi_ext), x)
-        agent, position = torch.cat((batch.agent, batch.agent_next)), torch.cat((batch.object, batch.object_next))
-        angles = [torch.cat((batch.angle, batch.angle_next))] if self.turns else []  # type: ignore[arg-type]
-        return z_int, ext, agent, position, *angles
+        z_int, ext = map(paired, side_by_side((self.phi_int, self.phi_ext), x))
+        truth = [(batch.agent, batch.agent_next), (batch.object, batch.object_next)]
+        truth += [(batch.angle, batch.angle_next)] if self.turns else []  # type: ignore[list-item]
+        return z_int, ext, *(torch.stack(pair, 1) for pair in truth)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """Squared errors over o and o', in units of the actions' root mean square."""
-        z_int, ext, agent, position, *angles = outputs
+        z_int, ext, agent, position, *angles = (x.flatten(0, 1) for x in outputs)
         unit, objects = self.inputs.unit, self.head(ext, z_int.detach())
         terms = {
             "agent": (z_int - agent / unit).square().sum(-1).mean(),

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.encoders import BasicBlock
-from palpate.methods.base import Encoding, Loss, Model
+from palpate.methods.base import Encoding, Loss, Model, paired
 from palpate.methods.decoders import Grow, demand_full_size
 from palpate.objectives.keypoints import heat, soft_argmax, transport
 
@@ -89,7 +89,7 @@ class Transporter(Model):
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         both = torch.cat((batch.o, batch.o_next))
         # What is to be drawn is never augmented.
-        return self._transported(self.inputs(both, generator), progress), self.inputs(both)
+        return paired(self._transported(self.inputs(both, generator), progress)), paired(self.inputs(both))
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """Squared error of each picture of a pair, explained by transport from the other."""

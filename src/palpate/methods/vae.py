@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
-from palpate.methods.base import Encoding, Loss, Model
+from palpate.methods.base import Encoding, Loss, Model, paired
 from palpate.methods.decoders import demand_full_size, make_decoder
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.equivariance import equivariance
@@ -47,7 +47,8 @@ class VAE(Model):
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         z_ext = mean + noise * (log_variance / 2).exp()
         # The agent is placed by Eq. 3 alone: drawing it well would bend its frame.
-        return self._draw(z_int.detach(), z_ext), x, mean, log_variance, *z_int.chunk(2), self.inputs.scaled(batch.a)
+        drawn = self._draw(z_int.detach(), z_ext)
+        return *map(paired, (drawn, x, mean, log_variance)), *z_int.chunk(2), self.inputs.scaled(batch.a)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """L_int (Eq. 3) and the negative evidence bound of o and o', both divided by the d numbers of an observation.
@@ -62,7 +63,7 @@ class VAE(Model):
         terms = {
             "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
             "reconstruction": (drawn.float() - x).square().mean() / 2,
-            "prior": beta * nats.mean() / x[0].numel(),
+            "prior": beta * nats.mean() / x[0, 0].numel(),
         }
         return Loss(terms, {"nats": nats.mean().detach()})
 

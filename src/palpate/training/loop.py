@@ -61,7 +61,7 @@ def train(
             if folder and (last or run.step % config.checkpoint_every == 0):
                 save(run, folder)
         if run.step < config.steps:
-            if folder:
+            if folder and run.notes is not None:  # else no step was made
                 save(run, folder)
             raise Interrupted(f"stopped after step {run.step} of {config.steps}")
     run.hand_over()

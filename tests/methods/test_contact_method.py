@@ -1,0 +1,320 @@
+"""What our method does with a batch beyond the contract of all methods, for one object and for two."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.data.transitions import Batch
+from palpate.geometry import Segment
+from palpate.methods.base import Model
+from palpate.methods.contact import Contact
+from palpate.methods.geometric import Geometric
+from palpate.objects import Objects
+from palpate.quality import assess
+from palpate.representation import Representation
+
+BODIES = ["ball", "outline", "ellipse"]
+
+
+def config(body: str = "ball", **scene: Any) -> ModelConfig:
+    settled = {"body": body, "refine": False, "rest_floor": 0.1}
+    return ModelConfig(
+        encoder="mlp",
+        observation_shape=(6,),
+        observation_dtype="float32",
+        n=2,
+        objective=ObjectiveConfig(**settled | scene),
+    )
+
+
+def contact(body: str = "ball", objects: int = 1, **scene: Any) -> Contact:
+    torch.manual_seed(0)
+    return Contact(config(body, **scene), objects)
+
+
+def batch(count: int = 64, seed: int = 0) -> Batch:
+    """Half of the scenes stay, up to noise."""
+    generator = torch.Generator().manual_seed(seed)
+    o, fresh = torch.randn(2, count, 6, generator=generator)
+    stays = torch.arange(count)[:, None] % 2 == 0
+    return Batch(o, torch.randn(count, 2, generator=generator), torch.where(stays, o + 0.02 * fresh, fresh))
+
+
+def outputs(model: Model, given: Batch, progress: float = 0.6) -> tuple[Tensor, ...]:
+    return model.outputs(given, torch.Generator().manual_seed(0), torch.tensor(progress))
+
+
+def terms(model: Model, raw: tuple[Tensor, ...], progress: float = 0.6) -> dict[str, Tensor]:
+    return model.objective(raw, torch.tensor(progress)).terms
+
+
+def moved(term: Tensor, parts: dict[str, Tensor]) -> set[str]:
+    """Which of some tensors a term has a gradient for."""
+    found = torch.autograd.grad(
+        term, list(parts.values()), retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    return {name for name, gradient in zip(parts, found, strict=True) if gradient.any()}
+
+
+def at(*positions: Tensor) -> list[Objects]:
+    return [Objects(position[:, None], position.new_zeros(len(position), 1, 0)) for position in positions]
+
+
+def test_each_network_minimises_its_own_loss() -> None:
+    model = contact()
+    parts: dict[str, Tensor] = {
+        "agent": model.phi_int.head.weight,
+        "scene": model.phi_cont.head.weight,
+        "object": model.phi_ext.head.weight,
+        "radius": model.head[0].learned[0],
+        "softness": model.raw_softness,
+        "rest": model.log_rest_scale,
+    }
+    found = terms(model, outputs(model, batch()))
+    assert {name: moved(term, parts) for name, term in found.items()} == {
+        "agent": {"agent"},
+        "contrast": {"scene"},
+        "contact": {"object", "radius", "softness"},
+        "stay": {"object", "rest"},
+    }
+
+
+@pytest.mark.parametrize("touched", [True, False])
+def test_a_path_without_contact_is_evidence_about_both_observations(touched: bool) -> None:
+    """Where an object went after a contact, the path does not say."""
+    generator = torch.Generator().manual_seed(0)
+    here, there = (torch.randn(1, 2, generator=generator, requires_grad=True) for _ in range(2))
+    path, share = Segment(torch.zeros(1, 2), torch.ones(1, 2)), torch.tensor([0.5])
+    term = contact().contact_term(*at(here, there), path, torch.tensor([[touched]]), share)
+    assert moved(term, {"here": here, "there": there}) == ({"here"} if touched else {"here", "there"})
+
+
+def test_a_path_begins_where_both_observations_say() -> None:
+    """o says too much and o' too little, by the same."""
+    model, generator = contact(), torch.Generator().manual_seed(0)
+    start, a, ext, ext_next = torch.randn(4, 32, 2, generator=generator)
+    w, w_next = torch.randn(2, 32, 8, generator=generator)
+    straight, slipped = (
+        terms(model, (start + slip, start + a - slip, ext, ext_next, w, w_next, a)) for slip in (0.0, 0.5)
+    )
+    torch.testing.assert_close(slipped["contact"], straight["contact"])
+    assert slipped["agent"] > straight["agent"] + 1
+
+
+def test_no_single_contact_decides_which_weights_are_kept() -> None:
+    """Far from every path and taken for a contact: in training it counts in full, held out it is doubted."""
+    (far,), path = at(torch.full((1, 2), 1e3)), Segment(torch.zeros(1, 2), torch.ones(1, 2))
+    model, touched, share = contact(), torch.tensor([[True]]), torch.tensor([0.5])
+    training, held_out = (
+        float(model.train(mode).contact_term(far, far, path, touched, share).detach()) for mode in (True, False)
+    )
+    assert training > 1000
+    assert held_out == pytest.approx(-math.log(0.05), rel=1e-3)
+
+
+def test_rest_does_not_shrink_the_frame() -> None:
+    """L_- of objects at rest whose positions are noisy, and its gradient for a factor of the whole frame."""
+    generator = torch.Generator().manual_seed(0)
+    place, noise = torch.randn(128, 2, generator=generator), 0.02 * torch.randn(2, 128, 2, generator=generator)
+    values, gradients = {}, {}
+    for training in (True, False):
+        factor = torch.ones((), requires_grad=True)
+        model = contact().train(training)
+        term = model.stay_term(*at(*(factor * (place + noise))), torch.zeros(128, 1, dtype=torch.bool))
+        values[training] = float(term.detach())
+        gradients[training] = float(torch.autograd.grad(term, factor)[0])
+    assert values[True] == pytest.approx(values[False], rel=1e-5)
+    assert gradients[False] > 0
+    assert abs(gradients[True]) < 0.1 * gradients[False]
+
+
+def test_an_object_in_contact_may_go_anywhere() -> None:
+    here, there = at(torch.zeros(2, 2), torch.tensor([[0.0, 0.0], [9.0, 9.0]]))
+    model = contact().eval()
+    with torch.no_grad():
+        free, bound = (float(model.stay_term(here, there, torch.tensor([[False], [mask]]))) for mask in (True, False))
+        assert free == pytest.approx(float(model.rest_scale.log()), rel=1e-5)  # n log s of the one at rest, over two
+    assert bound > free + 3
+
+
+def test_the_scale_of_rest_is_learned_down_to_a_floor() -> None:
+    model = contact(rest_floor=0.07).eval()
+    still, touched = at(torch.zeros(8, 2))[0], torch.zeros(8, 1, dtype=torch.bool)
+    (gradient,) = torch.autograd.grad(model.stay_term(still, still, touched), model.log_rest_scale)
+    assert gradient > 0  # observations that agree make it smaller
+    model.log_rest_scale.data.fill_(-50.0)
+    assert float(model.rest_scale.detach()) == pytest.approx(0.07)
+
+
+@pytest.mark.parametrize(("refine", "least"), [(False, 0.004), (True, 0.001)])
+def test_the_softness_stays_in_its_range(refine: bool, least: float) -> None:
+    model = contact(refine=refine)
+    bounds = []
+    for raw in (-100.0, 100.0):
+        model.raw_softness.data.fill_(raw)
+        bounds.append(float(model.softness.detach()))
+    assert bounds == pytest.approx([least, 0.1])
+
+
+def test_agents_count_as_near_by_their_spread_not_by_their_step() -> None:
+    model, generator = contact(), torch.Generator().manual_seed(0)
+    z, (w, w_next) = torch.randn(64, 2, generator=generator), torch.randn(2, 64, 1, 8, generator=generator)
+    one, twenty, small = (model.contrast(w, w_next, spread * z) for spread in (1.0, 20.0, 1e-3))
+    torch.testing.assert_close(twenty, one)
+    assert small > one + 0.1  # but never by less than a step: these are all near
+
+
+def overfitted() -> tuple[Contact, list[Batch]]:
+    """A model to which all unseen pairs look like contacts by its own threshold, though they are of two kinds."""
+    model = contact().eval()
+    o, a, fresh = torch.randn(512, 6), torch.randn(512, 2), torch.randn(512, 6)
+    touched = torch.arange(512) % 2 == 0
+    o_next = torch.where(touched[:, None], fresh, o + 0.05 * torch.randn(512, 6))
+    blocks = [Batch(*rows) for rows in zip(*(x.split(256) for x in (o, a, o_next)), strict=True)]
+    with torch.no_grad():
+        unseen = model.scene_distance(o, o_next)[:, 0]
+        model.scenes.split(0).update(torch.where(touched, unseen, unseen * 1e-4), unseen.new_full((512,), 1e-5))
+        assert model.scenes.contact(unseen[:, None]).double().mean() > 0.75
+    return model, blocks
+
+
+def test_unseen_triples_are_split_among_themselves() -> None:
+    model, blocks = overfitted()
+    before = model.threshold()
+    with torch.no_grad():
+        judged, by_training = model.held_out(blocks), Geometric.held_out(model, blocks)
+        model.recall([])
+        assert model.threshold() == before  # judging leaves no trace, and nothing unseen says nothing
+        model.recall(blocks)
+        found = torch.cat([model.scenes.contact(model.scene_distance(x.o, x.o_next)) for x in blocks])
+        assert found.double().mean() == pytest.approx(0.5, abs=0.03)
+        assert Geometric.held_out(model, blocks) == pytest.approx(judged)
+    assert judged != pytest.approx(by_training, rel=1e-3)
+
+
+def test_held_out_triples_say_nothing_while_contacts_do_not_separate() -> None:
+    assert contact().eval().held_out([batch()]) is None
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_contact_is_likely_where_a_path_comes_within_the_body(body: str) -> None:
+    model, given = contact(body).eval(), batch(300)
+    model.inputs.unit.fill_(3.0)
+    with torch.no_grad():
+        seen, would = model.examine(given), model.would_touch(given.o, given.a)
+        radius = float(model.head[0].size(torch.zeros(1, 0))) * 3
+        assert torch.equal(seen.distance < radius, would > 0.5)
+        if body == "ball":
+            encoding = model.encode(given.o)
+            distance = Segment(encoding.agent, given.a).distance2(encoding.object).sqrt()
+            torch.testing.assert_close(seen.distance[:, 0], distance, atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_most_uncertain_move_is_the_one_that_just_touches(body: str) -> None:
+    model, o = contact(body).eval(), torch.randn(5, 6)
+    model.inputs.unit.fill_(3.0)
+    moves = 5 * torch.randn(5, 40, 2)
+    with torch.no_grad():
+        uncertainty = model.uncertainty(o, moves)
+        would = torch.stack([model.would_touch(o, moves[:, c])[:, 0] for c in range(40)], 1)
+    assert torch.equal(uncertainty.argmax(1), (would - 0.5).abs().argmin(1))
+    assert uncertainty.unique().numel() > 50
+
+
+class TestTwoObjects:
+    """An object axis everywhere; no user can ask for it yet, and nothing may assume that there is one."""
+
+    @pytest.mark.parametrize("body", BODIES)
+    def test_axes(self, body: str) -> None:
+        model, given, moves = contact(body, objects=2).eval(), batch(10), torch.randn(10, 7, 2)
+        encoding = model.encode(given.o)
+        assert encoding.objects.shape == (10, 2, 2)
+        assert encoding.covariances is not None
+        assert encoding.covariances.shape == (10, 2, 2, 2)
+        assert (encoding.orientations is None) == (body != "ellipse")
+        assert encoding.orientations is None or encoding.orientations.shape == (10, 2)
+        assert model.contact(*given).shape == model.would_touch(given.o, given.a).shape == (10, 2)
+        assert model.scene_distance(given.o, given.o_next).shape == (10, 2)
+        assert model.uncertainty(given.o, moves).shape == (10, 7)
+        line, seen = model.border(given.o), model.examine(given)
+        assert line is not None
+        assert line.shape[:2] == seen.scene.shape == seen.contact.shape == seen.distance.shape == (10, 2)
+        assert model.contacts(given).shape == (10,)
+        assert model.threshold() is None
+        with pytest.raises(ValueError, match="there are 2 objects; use objects, covariances and orientations"):
+            _ = encoding.object
+
+    def test_every_weight_learns(self) -> None:
+        model = contact("ellipse", objects=2)
+        torch.stack(list(terms(model, outputs(model, batch())).values())).sum().backward()
+        still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+        assert set(still) <= {"phi_int.head.bias"}  # the frame is free
+        for each in (model.raw_softness, model.log_rest_scale, model.phi_ext.head.bias, model.phi_cont.head.bias):
+            assert each.grad is not None
+            assert each.grad.all()  # of both
+
+    @pytest.mark.parametrize("body", BODIES)
+    @pytest.mark.parametrize("training", [True, False])
+    def test_their_terms_are_the_sums_of_those_of_each(self, body: str, training: bool) -> None:
+        """A slow twin: two models of one object, with the parts of the one of two."""
+        both = contact(body, objects=2).train(training)
+        for i in range(2):
+            both.raw_softness.data[i], both.log_rest_scale.data[i] = i, -1 - i
+            for p in both.head[i].parameters():
+                p.data += 0.1 * (i + 1)
+        int_, int_next, ext, ext_next, cont, cont_next, a = outputs(both, batch())
+        found, width = terms(both, (int_, int_next, ext, ext_next, cont, cont_next, a)), ext.shape[1] // 2
+        alone = []
+        for i, (e, w) in enumerate(((slice(0, width), slice(0, 8)), (slice(width, None), slice(8, None)))):
+            one = contact(body).train(training)
+            one.raw_softness.data, one.log_rest_scale.data = (
+                p.data[i : i + 1] for p in (both.raw_softness, both.log_rest_scale)
+            )
+            one.head[0].load_state_dict(both.head[i].state_dict())
+            raw = (int_, int_next, ext[:, e], ext_next[:, e], cont[:, w], cont_next[:, w], a)
+            alone.append(terms(one, raw))
+        for name in ("contact", "stay"):
+            torch.testing.assert_close(found[name], alone[0][name] + alone[1][name])
+        torch.testing.assert_close(found["agent"], alone[0]["agent"])
+
+    def test_the_last_fit(self) -> None:
+        model = contact(objects=2, refine=True).eval()
+        evidence = model.evidence(batch(10))
+        assert evidence.contact.shape == (10, 2)
+        assert model.uncorrected(evidence).shape == (20, 2)
+        assert model.surprise(evidence).shape == ()
+        assert model.correction is not None
+        nn.init.normal_(model.correction.coefficients)
+        here = model.encode(batch(10).o).objects
+        model.correction.coefficients.data.zero_()
+        assert (here - model.encode(batch(10).o).objects).abs().amin(2).amin(0).gt(0).all()
+
+    def test_a_user_meets_them_as_an_axis(self) -> None:
+        model, given = Representation(contact(objects=2), {}), batch(10)
+        moved = model.align({"observation": given.o, "agent": model.encode(given.o).agent + 3})
+        torch.testing.assert_close(moved.encode(given.o).objects, model.encode(given.o).objects + 3)
+        assert model.contact(*given).shape == model.distances(given.o, given.o_next).shape == (10, 2)
+        assert model.encode(given.o.numpy()).objects.shape == (10, 2, 2)
+        with pytest.raises(ValueError, match="there are 2 objects"):
+            model.align({"observation": given.o, "object": given.a})
+
+    def test_quality_is_that_of_the_worse(self) -> None:
+        model, given = contact(objects=2).eval(), batch(400)
+        with torch.no_grad():
+            known = model.scene_distance(given.o, given.o_next)
+            for i in range(2):
+                model.scenes.split(i).update(known[:, i], known[:, i].roll(1))
+            model.scenes.split(1).threshold.fill_(99.0)  # the second is never in contact
+            found, seen = assess(model, given), model.examine(given)
+        assert found is not None
+        assert found.stay == pytest.approx(
+            float((seen.objects - seen.objects_next)[:, 1].square().sum(1).mean().sqrt())
+        )
+        assert found.contact_share == pytest.approx(float(seen.contact[:, 0].double().mean()))
+        spread = float((seen.agent - seen.agent.mean(0)).square().sum(1).mean().sqrt())
+        assert found.error > spread  # the second may be anywhere

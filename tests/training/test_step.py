@@ -1,0 +1,133 @@
+"""A step: its schedule, the groups that start later, and what never reaches the weights."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from toys import Toy, make_model, resident, settings, train_toy
+
+from palpate.bodies.base import SHAPE_FROM
+from palpate.methods.base import Loss, Model
+from palpate.training.notes import NonFiniteLoss, Notes
+from palpate.training.state import _moments
+from palpate.training.step import Run
+
+CPU = torch.device("cpu")
+
+
+def steps(run: Run, count: int) -> None:
+    for _ in range(count):
+        run.set_schedule()
+        run.advance()
+        run.step += 1
+
+
+def test_the_learning_rate_follows_the_schedule() -> None:
+    run = Run(make_model(), resident(), settings(steps=40, learning_rate=0.01), CPU)
+    for step, factor in ((0, 0.04), (5, 0.52), (10, 1.0), (25, 0.5), (40, 0.0)):
+        run.step = step
+        run.set_schedule()
+        matrices, others = (optimizer.param_groups for optimizer in run.optimizers)
+        # The scalars follow ten times as fast.
+        for group, rate in ((matrices[0], 0.01), (others[0], 0.01), (others[1], 0.1)):
+            assert group["lr"].item() == pytest.approx(rate * factor, abs=1e-8)
+        assert run.progress.item() == pytest.approx(step / 40)
+
+
+@pytest.mark.parametrize("body", ["outline", "ellipse"])
+def test_a_shape_is_learned_from_its_share_of_the_run_on(body: str) -> None:
+    """Until then neither its parameters nor their moments change, and everything else learns."""
+    model = make_model(body=body)
+    run = Run(model, resident(), settings(steps=10), CPU)
+    late = [p for group in model.parameter_groups() if "starts" in group for p in group["params"]]
+    assert late
+    first, radius = [p.detach().clone() for p in late], model.vitals()["radius"]
+    steps(run, int(SHAPE_FROM * 10))
+    assert all(map(torch.equal, first, late))
+    assert not any(_moments(run, p)["exp_avg_sq"].any() for p in late)
+    assert model.vitals()["radius"] != radius
+    steps(run, 1)
+    assert not any(map(torch.equal, first, late))
+
+
+class TestNonFinite:
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    @pytest.mark.parametrize("k", [1, 3, 4])
+    def test_never_reaches_the_weights(self, k: int, value: float) -> None:
+        toy = Toy({k: value})
+        with pytest.raises(NonFiniteLoss) as error:
+            train_toy(toy, log_every=6)
+        assert toy.calls == 6  # good steps after the bad one were computed, and masked too
+        good = train_toy(Toy(), steps=k - 1) if k > 1 else Toy()
+        assert torch.equal(toy.weight, good.weight)
+        assert f"not finite: other, gradient, {k - 1} good steps after the last reading" in str(error.value)
+
+    def test_names_the_first_bad_step_only(self) -> None:
+        class Both(Toy):
+            def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
+                loss = super().objective(outputs, progress)
+                return loss._replace(
+                    terms=loss.terms | {"good": loss.terms["good"] * (math.nan if self.calls == 5 else 1)}
+                )
+
+        with pytest.raises(NonFiniteLoss, match="not finite: other, gradient,"):
+            train_toy(Both({3: math.nan}), log_every=6)
+
+    def test_a_gradient_alone(self) -> None:
+        """The root of 0 is a number, its slope is not."""
+
+        class Steep(Toy):
+            def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
+                loss = super().objective(outputs, progress)
+                root = (self.weight - self.weight.detach()).sum().abs().sqrt()
+                return Loss({"good": loss.terms["good"], "root": root}, {})
+
+        toy = Steep()
+        with pytest.raises(NonFiniteLoss, match="not finite: gradient,"):
+            train_toy(toy)
+        assert torch.equal(toy.weight, Toy().weight)
+
+    @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+    def test_a_real_model_keeps_weights_and_moments(self, optimizer: Any) -> None:
+        run = Run(make_model(), resident(), settings(schedule="paper", optimizer=optimizer), CPU)
+        steps(run, 3)
+
+        def learned() -> list[Tensor]:
+            moments = [value for p in run.parameters for value in _moments(run, p).values()]
+            return [x.detach().clone() for x in (*run.parameters, *moments)]
+
+        before = learned()
+        batch = run.feed.draw(run.generator)
+        run.advance(batch._replace(o=torch.full_like(batch.o, torch.nan)))
+        run.advance(batch)
+        assert all(map(torch.equal, before, learned()))
+        with pytest.raises(NonFiniteLoss, match=r"not finite: agent, contrast, .*gradient"):
+            run.read()
+
+    def test_no_last_fit_to_such_weights(self) -> None:
+        toy = Toy({11: math.nan})
+        with pytest.raises(NonFiniteLoss):
+            train_toy(toy, log_every=12)
+        assert (toy.refined, train_toy(Toy()).refined) == (0, 1)
+
+    def test_a_reading_that_is_no_number_stops_nothing(self) -> None:
+        notes = Notes(["a"], ["c"], CPU)
+        assert notes.add([torch.tensor(1.0)], [torch.tensor(math.nan)]).item() == 0
+
+
+def test_gradients_are_clipped_unless_as_the_paper_trains() -> None:
+    """AdamW's first step does not depend on the gradient's size, its moments do."""
+
+    class Steep(Toy):
+        def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
+            return Loss({"steep": 1e3 * self.weight.sum()}, {})
+
+    def first_moment(model: Model, schedule: str) -> float:
+        run = Run(model, resident(), settings(schedule=schedule), CPU)
+        steps(run, 1)
+        return float(_moments(run, run.parameters[0])["exp_avg"].norm())
+
+    assert first_moment(Steep(), "one-cycle") == pytest.approx(0.1 * 10, rel=1e-4)
+    assert first_moment(Steep(), "paper") == pytest.approx(0.1 * 1e3 * 2**0.5, rel=1e-4)
