@@ -40,7 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pusht")
     numbers = {"num": NUM, "num-test": 20, "workers": 1, "steps": 3, "batch-size": 16}
     flags = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
-    said = execute(folder, EXAMPLE, "--out", "run", "--body", "ellipse", "--encoder", "small", "--device", "cpu", *flags)
+    chosen = ["--body", "ellipse", "--encoder", "small", "--device", "cpu"]
+    said = execute(folder, EXAMPLE, "--out", "run", *chosen, *flags)
     assert "block error, median, % of the side" in said
     return folder
 
