@@ -17,6 +17,7 @@ from palpate.objects import Objects
 from palpate.quality import assess
 from palpate.representation import Representation
 
+END = torch.tensor(1.0)  # of the run
 BODIES = ["ball", "outline", "ellipse"]
 
 
@@ -124,7 +125,7 @@ def test_rest_does_not_shrink_the_frame() -> None:
     for training in (True, False):
         factor = torch.ones((), requires_grad=True)
         model = contact().train(training)
-        term = model.stay_term(*at(*(factor * (place + noise))), torch.zeros(128, 1, dtype=torch.bool))
+        term = model.stay_term(*at(*(factor * (place + noise))), torch.zeros(128, 1, dtype=torch.bool), END)
         values[training] = float(term.detach())
         gradients[training] = float(torch.autograd.grad(term, factor)[0])
     assert values[True] == pytest.approx(values[False], rel=1e-5)
@@ -136,18 +137,23 @@ def test_an_object_in_contact_may_go_anywhere() -> None:
     here, there = at(torch.zeros(2, 2), torch.tensor([[0.0, 0.0], [9.0, 9.0]]))
     model = contact().eval()
     with torch.no_grad():
-        free, bound = (float(model.stay_term(here, there, torch.tensor([[False], [mask]]))) for mask in (True, False))
-        assert free == pytest.approx(float(model.rest_scale.log()), rel=1e-5)  # n log s of the one at rest, over two
+        free, bound = (
+            float(model.stay_term(here, there, torch.tensor([[False], [mask]]), END)) for mask in (True, False)
+        )
+        assert free == pytest.approx(
+            float(model.rest_scale(END).log()), rel=1e-5
+        )  # n log s of the one at rest, over two
     assert bound > free + 3
 
 
 def test_the_scale_of_rest_is_learned_down_to_a_floor() -> None:
     model = contact(rest_floor=0.07).eval()
     still, touched = at(torch.zeros(8, 2))[0], torch.zeros(8, 1, dtype=torch.bool)
-    (gradient,) = torch.autograd.grad(model.stay_term(still, still, touched), model.log_rest_scale)
+    (gradient,) = torch.autograd.grad(model.stay_term(still, still, touched, END), model.log_rest_scale)
     assert gradient > 0  # observations that agree make it smaller
     model.log_rest_scale.data.fill_(-50.0)
-    assert float(model.rest_scale.detach()) == pytest.approx(0.07)
+    floors = [float(model.rest_scale(torch.tensor(progress)).detach()) for progress in (0.0, 0.4, 0.6, 0.8, 1.0)]
+    assert floors == pytest.approx([0.1, 0.1, 0.007**0.5, 0.07, 0.07])  # reached when the object is found
 
 
 @pytest.mark.parametrize(("refine", "least"), [(False, 0.004), (True, 0.001)])

@@ -52,7 +52,8 @@ def restore(run: Run, folder: Path | None) -> None:
 
 def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:
     step, best = index(facts["step"]), facts["best_value"]
-    if not 0 <= step <= run.config.steps or isinstance(best, float) != bool(groups["best"]):
+    known = isinstance(best, float | None) and (best is not None) == bool(groups["best"])
+    if not 0 <= step <= run.config.steps or not known:
         raise TypeError(f"step is {step} of {run.config.steps} and best_value {best!r}")
     run.plain.load_state_dict(groups["model"])
     for key, value in groups["optimizer"].items():
