@@ -12,6 +12,7 @@ each frequency and size of the set, and with `--against` how the error over the 
 
 import argparse
 import json
+import math
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -20,9 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from palpate.bodies.base import clearance
+from palpate.bodies.outline import Outline
 from palpate.envs.soccer import Soccer
-from palpate.geometry import Segment, segment_offset
-from palpate.objectives.contact import contact_logit, contact_nll, outline
+from palpate.geometry import Segment
+from palpate.objectives.contact import contact_nll
 from palpate.reproduce.presets import TEST_SEED
 from palpate.reproduce.provenance import commit, hardware
 from palpate.workers import available_cores
@@ -83,17 +86,16 @@ def errors(told: Told, test: Told, frequency: float, seed: int) -> Tensor:
     """How far off the test triples' objects are placed [b, 2]; the agent is not off at all."""
     torch.manual_seed(seed)
     network = Places(frequency)
-    body = [torch.tensor(0.1).log(), torch.tensor(0.004).log(), torch.zeros(2, 3)]
-    log_radius, log_softness, waves = (nn.Parameter(x) for x in body)
-    optimizer = torch.optim.Adam([*network.parameters(), log_radius, log_softness, waves], RATE)
+    body, log_softness = Outline(2), nn.Parameter(torch.tensor(0.004).log())
+    body.log_radius.data.fill_(math.log(0.1))
+    optimizer = torch.optim.Adam([*network.parameters(), *body.parameters(), log_softness], RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=STEPS)
     share = told.touched.float().mean()
     for _ in range(STEPS):
         drawn = torch.randint(len(told.agent), (BATCH,))
         agent, action, place, touched = (x[drawn] for x in told)
-        offset = segment_offset(network(place), Segment(agent, action))
-        radius = log_radius.exp() * outline(offset, *waves).exp()
-        surprise = contact_nll(contact_logit(offset.square().sum(-1), radius, log_softness.exp()), touched)
+        gap = clearance(body, network(place), place[:, :0], Segment(agent, action))
+        surprise = contact_nll(-gap / log_softness.exp(), touched)
         optimizer.zero_grad()
         (surprise * torch.where(touched, 0.5 / share, 0.5 / (1 - share))).mean().backward()
         optimizer.step()

@@ -112,7 +112,7 @@ class TestVerbs:
         out = tmp_path / "run"
         done = palpate("train", "--data", log, "--out", out, "--steps", 5, "--test", log, *TINY)
         assert done.returncode == 0, done.stderr
-        assert "Representation(interaction, small" in done.stdout
+        assert "Representation(contact, small" in done.stdout
         assert f"palpate.load({str(out)!r})" in done.stdout
         assert [row["step"] for row in read_log(out / "metrics.jsonl")] == [5]
         assert (out / "report.html").exists()

@@ -135,7 +135,7 @@ class TrainingConfig:
     """Minimum share of contacts in a batch; rarer contacts are oversampled. 0: as they come."""
     chosen_moves: float | None = None
     """Share of a batch in which the agent of a streamed world chooses its move, 0 to 0.9: of 32 random moves the one
-    whose contact is least certain. Default: 0.5 where the method predicts contacts, else 0."""
+    whose contact is least certain. Default: 0.5 where the world lets it and the method predicts contacts, else 0."""
     seed: int = 0
     """Seed of weights, batches and everything else random."""
     device: Literal["cpu", "cuda"] | None = None

@@ -15,7 +15,7 @@ class Reproduce:
     """Run the comparisons of the paper, and write their tables and figures.
 
     sprites: three worlds x (ours, paper-gaussian, paper, transporter, vae, supervised). soccer: the same from a camera
-    beside the field and from four on the agent. ablation: our objective with one switch changed at a time. shares: few
+    beside the field and from four on the agent. ablation: our method with one part replaced at a time. shares: few
     contacts and many, a fixed set of triples, numbers in place of pictures. control: the representations of soccer,
     third person, and PPO from each, from true states and from pixels. See docs/reproduce.md.
 
@@ -31,7 +31,7 @@ class Reproduce:
     """Seeds 0 to SEEDS - 1 of every run."""
     preset: Literal["small", "paper"] | None = None
     """paper: ResNet-18s, 100 x 100 pixels, 2,500 steps, for a GPU. small: small CNNs, 50 x 50, 300 steps, for CPUs.
-    auto: paper where there is a GPU."""
+    Default: paper where there is a GPU."""
     out: Path = Path("results")
     """Folder of the results."""
     data: Path = Path("data")
@@ -46,7 +46,7 @@ class Reproduce:
     paper_schedule: bool = False
     """Train paper and paper-gaussian also on the paper's own schedule: 100 epochs over a fixed set, Adam at 1e-3."""
     device: Literal["cpu", "cuda"] | None = None
-    """Where to train; auto: a GPU if there is one."""
+    """Where to train. Default: a GPU if there is one."""
     compile: bool | None = None
     """Use torch.compile; the preset decides when left out."""
     jobs: int | None = None
@@ -164,7 +164,9 @@ class Reproduce:
                 raise ValueError(f"partition is {self.partition!r}, but nothing is submitted; add --slurm")
             return None
         if self.preset is None:
-            raise ValueError("preset is 'auto', but the jobs run elsewhere; with --slurm give --preset small or paper")
+            raise ValueError(
+                "preset is left out, but the jobs run elsewhere; with --slurm give --preset small or paper"
+            )
         if self.jobs is not None:
             raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")
         return Slurm(partition=self.partition, minutes=self.time, gpus=int(self.preset == "paper"))

@@ -1,6 +1,6 @@
 """Triples with true states: for measuring a representation and for the supervised model, never for learning one.
 
-Supervision cannot leak as long as only those who measure (`metrics`, `figures`, `api.evaluate`, `experiments`), the
+Supervision cannot leak as long as only those who measure (`metrics`, `figures`, `api`, `reproduce`, `contest`), the
 supervised model and `collecting.collect`, which records the truth, import this module.
 """
 
