@@ -1,7 +1,7 @@
 """Triples with true states: for measuring a representation and for the supervised model, never for learning one.
 
-Supervision cannot leak as long as only those who measure (`metrics`, `figures`, `api.evaluate`, `experiments`), the
-supervised model and `collecting.collect`, which records the truth, import this module.
+Supervision cannot leak as long as only code that measures, the supervised model and `collecting.collect`, which records
+the truth, import this module; `docs/architecture.md` has the list.
 """
 
 import os
