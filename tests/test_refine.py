@@ -14,7 +14,7 @@ from palpate.bodies.ellipse import Ellipse
 from palpate.bodies.outline import Outline
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
-from palpate.geometry import Segment, ellipse
+from palpate.geometry import Segment
 from palpate.methods.contact import Contact
 from palpate.refine import JUDGES, SHARE, Correction, keep_best
 
@@ -90,8 +90,8 @@ def world(radius: float, seed: int, missed: float = 0.0, ratio: float = 1.0) -> 
 
     def draw() -> Batch:
         agent, place, a = anywhere(1.5), anywhere(1.0), anywhere(1.5)
-        to_disc = ellipse(torch.tensor([1.0, 0.0]), radius, math.log(ratio), power=-1.0)
-        path = Segment((agent - place) @ to_disc.mT, a @ to_disc.mT)
+        semi_axes = radius * torch.tensor([ratio, 1 / ratio]).sqrt()
+        path = Segment((agent - place) / semi_axes, a / semi_axes)
         contact = (path.distance2(torch.zeros(2)) < 1) & (torch.rand(ROWS, generator=generator) >= missed)
         landed = torch.where(contact[:, None], anywhere(1.0), place)
         return Batch(torch.cat((agent, place), 1), a, torch.cat((agent + a, landed), 1))

@@ -165,7 +165,7 @@ class Reproduce:
             return None
         if self.preset is None:
             raise ValueError(
-                "preset is left out, but the jobs run elsewhere; with --slurm give --preset small or paper"
+                "preset is left out, but the jobs run elsewhere; with --slurm give --preset"
             )
         if self.jobs is not None:
             raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")
