@@ -12,7 +12,7 @@ import palpate
 COUNT = 24
 ONE: dict[str, Any] = {"steps": 1, "device": "cpu", "progress": False}
 
-pytestmark = pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")
+pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
 
 
 def triples(shape: tuple[int, ...], dtype: Any = np.uint8, n: int = 2, **options: Any) -> palpate.Transitions:

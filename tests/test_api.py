@@ -35,7 +35,7 @@ SHORT: dict[str, Any] = {
     "progress": False,
 }
 COUNT = 120
-UNCLEAR = "touched and untouched triples do not separate"
+UNCLEAR = "triples with and without contact do not separate"
 
 # A few steps teach nothing, which the run says; those who test that ask for it.
 pytestmark = pytest.mark.filterwarnings(f"ignore:{UNCLEAR}")
@@ -128,7 +128,7 @@ class TestData:
     def test_too_few_triples(self) -> None:
         with pytest.raises(ValueError) as error:
             palpate.fit(vectors(count=9), **SHORT)
-        assert str(error.value) == ("there are 9 triples for batches of 8; collect more, or take a smaller batch_size")
+        assert str(error.value) == ("there are 9 triples for batches of 8; collect more, or use a smaller batch_size")
         palpate.fit(vectors(count=10), **(SHORT | {"steps": 1}))
 
     def test_nothing_moves(self) -> None:
@@ -171,7 +171,7 @@ class TestSupervised:
         scores = palpate.evaluate(model, labelled)
         assert scores.l_test < 0.5 * scores.constant["l_test"]
         assert scores.contact_auroc is None
-        with pytest.raises(ValueError, match="this model is 'supervised', which does not answer that"):
+        with pytest.raises(ValueError, match="this model is 'supervised', which does not predict contacts"):
             model.contact(*labelled.transitions.rows(slice(0, 2)))
 
     def test_on_a_file(self, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ class TestEncode:
 
     def test_objectives_without_a_body(self) -> None:
         model, rows = palpate.fit(vectors(), objective="paper", **SHORT), vectors().rows(slice(0, 5))
-        with pytest.raises(ValueError, match="this model is 'paper', which does not answer that"):
+        with pytest.raises(ValueError, match="this model is 'paper', which does not predict contacts"):
             model.would_touch(rows.o, rows.a)
         assert palpate.evaluate(model, labelled_vectors()).would_touch_auroc is None
 
@@ -276,7 +276,7 @@ class TestAlign:
         rows = vectors().rows(slice(0, 9))
         assert torch.equal(aligned.would_touch(rows.o, rows.a), feeler.would_touch(rows.o, rows.a))
 
-    @pytest.mark.filterwarnings("ignore:moved by the best translation")  # six steps learn nothing
+    @pytest.mark.filterwarnings("ignore:after the best translation")  # six steps learn nothing
     def test_least_squares_over_agent_and_object(self, feeler: Representation) -> None:
         labelled = labelled_vectors()
         o, truth = labelled.transitions.rows(slice(None)).o, labelled.truth
@@ -311,8 +311,8 @@ class TestAlign:
             (np.full((20, 2), 1e300), "must be finite"),
             (np.zeros((20, 2), complex), "has dtype torch.complex128; allowed are real numbers"),
             (np.zeros((20, 2), bool), "has dtype torch.bool"),
-            ([["a", "b"]] * 20, "is no array of numbers"),
-            (None, "is no array of numbers"),
+            ([["a", "b"]] * 20, "is not an array of numbers"),
+            (None, "is not an array of numbers"),
         ],
         ids=lambda value: "" if isinstance(value, str) else str(np.shape(value)),
     )
@@ -364,7 +364,9 @@ class TestEvaluate:
         assert all({"l_test", "contact_auroc"} <= set(row) for row in rows)
         assert palpate.evaluate(model, labelled_vectors(40)).l_test == pytest.approx(rows[-1]["l_test"], rel=1e-5)
 
-    @pytest.mark.filterwarnings("ignore:the (agent|object)'s learned", "ignore:contacts do not follow")
+    @pytest.mark.filterwarnings(
+        "ignore:the (agent|object)'s learned", "ignore:the positions of agent and object do not explain"
+    )
     def test_the_weights_that_explain_what_was_held_out_are_handed_out(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -391,7 +393,7 @@ class TestFindings:
         with pytest.warns(UserWarning, match=UNCLEAR) as caught:
             model = palpate.fit(vectors(share=0.0), out=tmp_path / "run", **SHORT)
         assert model.facts["findings"] == [str(caught[0].message)]
-        assert "Are there contacts" in model.facts["findings"][0]
+        assert "Are there triples of both kinds" in model.facts["findings"][0]
         assert caught[0].filename == __file__  # it points at the caller
         assert palpate.load(tmp_path / "run").facts["findings"] == model.facts["findings"]
 

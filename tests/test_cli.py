@@ -88,7 +88,7 @@ class TestVerbs:
         assert (code, err) == (0, "")
         measured, verdict = out.splitlines()
         assert measured.startswith("measured: triples 1,200, action rms ")
-        assert verdict == "nothing forbids training (arrays alone, no training run)"
+        assert verdict == "no blocking problems (arrays alone, no training run)"
         refused(run("check", tmp_path / "none.h5"), "there is no file")
 
     @pytest.mark.slow
@@ -98,7 +98,7 @@ class TestVerbs:
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
         assert "L_test is " in done.stdout
-        assert "answering the mean always would score 0.1" in done.stdout
+        assert "always answering the mean would score 0.1" in done.stdout
         assert "pixels" in done.stdout
         for path in (out / "figures" / "overlay.png", out / "report.html"):
             assert str(path) in done.stdout
@@ -138,7 +138,7 @@ class TestVerbs:
             assert labelled.truth.contact is not None
             assert not labelled.truth.contact.all()
 
-    @pytest.mark.filterwarnings("ignore:touched and untouched")
+    @pytest.mark.filterwarnings("ignore:triples with and without contact")
     def test_train_on_a_stream_with_settings(self, run: Run, tmp_path: Path) -> None:
         out = tmp_path / "run"
         settings = ["--body", "ellipse", "--rest-floor", 0.05, "--chosen-moves", 0.25]
@@ -180,7 +180,7 @@ class TestMistakes:
         refused(run("train", "palpate/Sprites-v0", "--out", "x"), "train takes a world as --env palpate/Sprites-v0")
 
     def test_a_verb_mistyped(self, run: Run) -> None:
-        refused(run("trian", "--out", "x"), "'trian' is no verb of palpate; did you mean 'train'?")
+        refused(run("trian", "--out", "x"), "'trian' is not a verb of palpate; did you mean 'train'?")
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -196,8 +196,8 @@ class TestMistakes:
             ("train --out x --steps abc", "palpate train: --steps: invalid literal for int() with base 10: 'abc'; see"),
             ("train --out x --log-every 0", "palpate train: log_every is 0; allowed is 1 or more; see palpate train"),
             ("train --out x --schedule foo", "palpate train: invalid choice 'foo' for argument '--schedule'. Expected"),
-            ("foo", "palpate: 'foo' is no verb of palpate; allowed are demo, collect, check"),
-            ("--foo", "palpate: '--foo' is no verb of palpate; allowed are demo"),
+            ("foo", "palpate: 'foo' is not a verb of palpate; allowed are demo, collect, check"),
+            ("--foo", "palpate: '--foo' is not a verb of palpate; allowed are demo"),
         ],
     )
     def test_the_parser_complains_in_one_line(self, run: Run, arguments: str, says: str) -> None:
@@ -208,9 +208,9 @@ class TestMistakes:
     @pytest.mark.parametrize("verb", ["train", "collect"])
     def test_resumed_and_forced(self, run: Run, log: Path, tmp_path: Path, verb: str) -> None:
         where = ["collect", "palpate/Sprites-v0"] if verb == "collect" else ["train", "--data", log, *TINY]
-        refused(run(*where, "--out", tmp_path / "x", "--resume", "--force"), "give one of them")
+        refused(run(*where, "--out", tmp_path / "x", "--resume", "--force"), "give only one")
 
-    @pytest.mark.filterwarnings("ignore:touched and untouched")
+    @pytest.mark.filterwarnings("ignore:triples with and without contact")
     def test_a_full_disk_while_training(self, run: Run, log: Path, tmp_path: Path) -> None:
         """Overwriting: the old model stays, and the new run goes on once there is room."""
         out = tmp_path / "run"
@@ -302,7 +302,7 @@ class TestMistakes:
             (["--body", "star"], "body is 'star'; allowed is 'ball' or 'outline' or 'ellipse'"),
             (["--rest-floor", "-1"], "rest_floor is -1.0; allowed is more than 0"),
             (["--refine", "True"], "refine is True; leave it out: a last fit needs fresh triples"),
-            (["--chosen-moves", "0.5"], "chosen_moves is 0.5; leave it out: the moves of a fixed set were made"),
+            (["--chosen-moves", "0.5"], "chosen_moves is 0.5; leave it out: the moves of a fixed set are made already"),
             (
                 ["--objective", "paper", "--radius", "0.1"],
                 "radius is 0.1; leave it out: the method 'paper' learns no body",
@@ -386,7 +386,7 @@ class TestInterrupt:
         assert "Traceback" not in err
         reached = len(read_log(metrics))
         assert 0 < reached < steps
-        assert f"palpate: stopped after step {reached} of {steps}. To go on:" in err
+        assert f"palpate: stopped after step {reached} of {steps}. To continue:" in err
         verb, *again = shlex.split(err.splitlines()[-1])
         assert verb == "palpate"
         done = palpate(*again)
@@ -498,7 +498,7 @@ class TestCollect:
         kept = rows_in(tmp_path / "log.h5.parts")
         assert killed < kept < self.NUM
         says, again = err.splitlines()[-2:]
-        assert says == f"palpate: stopped; {kept} of {self.NUM} triples are kept in {out}.parts. To go on:"
+        assert says == f"palpate: stopped; {kept} of {self.NUM} triples are kept in {out}.parts. To continue:"
         verb, *arguments = shlex.split(again)
         assert verb == "palpate"
 
@@ -534,7 +534,7 @@ class TestCollect:
         refused(run(*arguments, "--contact-share", 1.5), "contact_share is 1.5; give a share from 0 to 1")
         refused(run(*arguments[:4], "--workers", 0, "--out", tmp_path / "log.h5"), "workers is 0; allowed is 1 or more")
         refused(run(*arguments, "--resume"), "there is nothing to resume: no folder", "--resume")
-        refused(run(*arguments, "--resume", "--force"), "give one of them")
+        refused(run(*arguments, "--resume", "--force"), "give only one")
         assert not os.listdir(tmp_path)
 
     def test_a_worker_that_fails(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

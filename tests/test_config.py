@@ -88,8 +88,8 @@ def test_shrinking_leaves_sixteen_pixels() -> None:
         (model(n=3, objective=ObjectiveConfig(body="ellipse")), "body is 'ellipse', which lies in the plane, but"),
         (model(n=3, method="supervised", objective=ObjectiveConfig(body="outline")), "body is 'outline', which lies"),
         (model(n=1, objective=ObjectiveConfig(body="ball")), "actions have one dimension: .* Give the sum of the two"),
-        (model(method="transporter"), "it needs pictures, and actions of 2 dimensions"),
-        (picture(3, 20, 20, method="transporter", n=3), "it needs pictures, and actions of 2 dimensions"),
+        (model(method="transporter"), "the transporter needs pictures and actions of 2 dimensions"),
+        (picture(3, 20, 20, method="transporter", n=3), "the transporter needs pictures and actions of 2 dimensions"),
         (picture(3, 40, 40, method="vae", shrink=2), "shrink is 2"),
     ],
 )

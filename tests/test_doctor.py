@@ -41,7 +41,7 @@ def test_a_machine_too_slow_to_judge_says_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(check, "SECONDS", 0.0)
     checkup = palpate.check(log(states(COUNT, 0.3, seed=0)))
     assert not checkup.probed
-    assert str(checkup).endswith("nothing forbids training (arrays alone, a training run too short to judge by)")
+    assert str(checkup).endswith("no blocking problems (arrays alone, a training run too short to judge by)")
     assert "residual" not in checkup.measured
 
 
@@ -202,9 +202,7 @@ class TestUse:
 
     def test_labels_are_none_of_its_business(self) -> None:
         triples = log(states(COUNT))
-        with pytest.raises(
-            ValueError, match=r"data is Labelled\(.*; allowed are Transitions \(of labelled ones .trans"
-        ):
+        with pytest.raises(ValueError, match=r"data is Labelled\(.*; allowed are Transitions \(Labelled has .trans"):
             palpate.check(palpate.Labelled(triples, palpate.Truth(triples.action, triples.action)))  # type: ignore[arg-type]
 
     def test_on_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:

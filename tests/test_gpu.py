@@ -30,8 +30,8 @@ from palpate.training.step import Run
 # Forty steps learn nothing, and `fit` says so.
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:touched and untouched"),
-    pytest.mark.filterwarnings("ignore:contacts do not follow"),
+    pytest.mark.filterwarnings("ignore:triples with and without contact"),
+    pytest.mark.filterwarnings("ignore:the positions of agent and object do not explain"),
     # Torch's own compiler, which looks at all tensors; phases and read-outs are float32 on purpose.
     pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),

@@ -15,7 +15,7 @@ def test_sprites_from_pixels() -> None:
     test = collect("palpate/Sprites-v0", 2000, seed=9, labelled=True, size=SIZE)
     settings = {"encoder": "small", "batch_size": 64, "learning_rate": 3e-3, "device": "cpu", "progress": False}
     stream = stream_world("palpate/Sprites-v0", size=SIZE)
-    with pytest.warns(UserWarning, match="touched and untouched triples do not separate"):
+    with pytest.warns(UserWarning, match="triples with and without contact do not separate"):
         untrained = palpate.fit(stream, steps=1, **settings)
     before = palpate.evaluate(untrained, test)
     after = palpate.evaluate(palpate.fit(stream, steps=200, **settings), test)

@@ -200,7 +200,7 @@ def test_scores_read_well_and_fit_into_json() -> None:
     header, first, *_, units, note = lines = str(scores).splitlines()
     assert header.split() == ["200", "observations", "score", "constant"]
     assert first.split() == ["L_test", "0.25", f"{scores.constant['l_test']:.4g}"]
-    assert note == "the other 200, every second row, fitted the translation that agent and object share"
+    assert note == "the common translation was fitted to the other 200 observations, every second row"
     assert units == "lengths are in the action's unit, L_test in its square"
     assert len({len(line) for line in lines[:-2]}) == 1
     by_others = measure(answer(truth), truth, reference=(answer(truth), truth))

@@ -26,7 +26,7 @@ def test_the_python_runs(tmp_path: Path) -> None:
     assert short.count("steps=3)") == 1
     done = subprocess.run([sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "nothing forbids training" in done.stdout
+    assert "no blocking problems" in done.stdout
     assert "980 triples" in done.stdout
     assert "encoder mlp: observations are 4 numbers" in done.stderr
     assert "L_test" in done.stdout

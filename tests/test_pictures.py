@@ -13,7 +13,7 @@ from palpate.data.labelled import Labelled
 from palpate.data.transitions import Transitions
 from palpate.pictures import illustrate
 
-pytestmark = pytest.mark.filterwarnings("ignore:touched and untouched")
+pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact")
 
 
 def drawn(folder: Path, labelled: Labelled) -> set[str]:

@@ -84,7 +84,7 @@ def test_the_methods_name(options: dict[str, Any], name: str) -> None:
         ({"method": "vae", "shrink": 2}, "shrink is 2; leave it out: the method 'vae' draws pictures"),
         ({"method": "vae", "training": {"chosen_moves": 0.5}}, "chosen_moves is 0.5; leave it out: the method 'vae'"),
         ({"method": "vae", "training": {"augment": "shift"}}, "augment is 'shift'; allowed is 'none' or 'light'"),
-        ({"method": "supervised", "training": {"augment": "shift"}}, "whose targets do not move along"),
+        ({"method": "supervised", "training": {"augment": "shift"}}, "whose targets are not shifted"),
         ({"scene": {"egocentric": True}, "training": {"augment": "shift"}}, "'light' for the method 'egocentric'"),
     ],
 )

@@ -226,7 +226,7 @@ def test_a_longer_run_is_told_from_a_short_one() -> None:
     train = balls(2000, seed=0, sides=(100.0, 100.0), contact_share=0.3)
     test = balls(2000, seed=1, sides=(100.0, 100.0))
     settings: dict[str, Any] = {"batch_size": 128, "learning_rate": 4e-3, "device": "cpu", "progress": False}
-    with pytest.warns(UserWarning, match="touched and untouched triples do not separate"):
+    with pytest.warns(UserWarning, match="triples with and without contact do not separate"):
         short = palpate.fit(train.transitions, steps=15, **settings)
     long = palpate.fit(train.transitions, steps=250, evaluate_every=50, **settings)
     for model in (short, long):

@@ -28,7 +28,7 @@ SHORT: dict[str, Any] = {
     "steps": 6, "batch_size": 8, "log_every": 2, "evaluate_every": 2, "checkpoint_every": 2, "device": "cpu",
     "progress": False, "seed": 0,
 }  # fmt: skip
-pytestmark = pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")
+pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
 
 WHOLE = {"run.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
 
@@ -103,7 +103,7 @@ def test_the_description_is_written_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_resuming_and_overwriting(run: Path) -> None:
-    with pytest.raises(ValueError, match=r"resume \(--resume\) goes on .* and overwrite \(--force\) begins anew"):
+    with pytest.raises(ValueError, match=r"resume \(--resume\) continues .* and overwrite \(--force\) replaces it"):
         palpate.fit(vectors(), out=run, resume=True, overwrite=True, **SHORT)
 
 
@@ -179,7 +179,7 @@ def test_two_at_once(tmp_path: Path, options: dict[str, Any]) -> None:
     run, refusals = tmp_path / "run", []
 
     def other(step: int, readings: dict[str, float]) -> None:
-        with pytest.raises(Busy, match="another process is at run; wait for it") as error:
+        with pytest.raises(Busy, match="another process works in run; wait for it") as error:
             palpate.fit(vectors(), out=run, **SHORT | options)
         refusals.append(error)
 

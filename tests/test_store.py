@@ -66,7 +66,7 @@ def test_no_config(folder: Path) -> None:
 
 def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"holds a run that is not finished; .* goes on with --resume"):
+    with pytest.raises(FileNotFoundError, match=r"holds an unfinished run; .* --resume"):
         load_model(tmp_path)
 
 
@@ -127,9 +127,9 @@ def test_another_format(folder: Path, version: Any) -> None:
     edit(folder, format_version=version, palpate_version="0.1.0")
     says = refused(folder, "cannot be read as a palpate model")
     assert (
-        f"format_version {version!r}, this palpate reads {FORMAT_VERSION} alone: load it with the palpate that" in says
+        f"format_version {version!r}, this palpate reads only {FORMAT_VERSION}: load it with the palpate that" in says
     )
-    assert "(0.1.0), or train anew" in says
+    assert "(0.1.0), or train again" in says
 
 
 def leaves(described: dict[str, Any], *above: str) -> Iterator[tuple[str, ...]]:
@@ -190,7 +190,7 @@ def test_other_weights_under_the_same_config(folder: Path) -> None:
     model.head[0].log_radius.data.fill_(0.7)  # type: ignore[operator, index, union-attr]
     save_model(model, folder.parent / "other", facts)
     (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
-    refused(folder, r"does not fit the config\.json beside it; restore both")
+    refused(folder, r"does not match the config\.json beside it; restore both")
 
 
 def test_a_disk_that_is_full_before_the_second_file_costs_no_model(
@@ -228,9 +228,9 @@ def test_foreign_weights(folder: Path) -> None:
 def test_tensors_of_something_else(folder: Path) -> None:
     content, checksum = packed({"optimiser": {"step": torch.zeros(())}}, {})
     (folder / "model.safetensors").write_bytes(content)
-    refused(folder, "does not fit")
+    refused(folder, "does not match")
     edit(folder, weights=checksum)
-    refused(folder, "does not fit .*config.json: the shape of .* is missing, not")
+    refused(folder, "does not match .*config.json: the shape of .* is missing, not")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_weights_of_another_model(folder: Path, change: dict[str, Any], name: st
     save_model(build(replace(load_model(folder)[0].config, **change)), folder.parent / "other", {})
     (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
     edit(folder, weights=json.loads((folder.parent / "other" / "config.json").read_text())["weights"])
-    refused(folder, f"does not fit .*the shape of .*{name}")
+    refused(folder, f"does not match .*the shape of .*{name}")
 
 
 class Trap:

@@ -1,4 +1,4 @@
-"""fit and evaluate: data, model and loop put together."""
+"""`fit` and `evaluate`: they combine data, model and training loop."""
 
 import math
 import os
@@ -36,7 +36,7 @@ from palpate.traits import METHODS, Traits
 
 COINCIDENCE = 0.02  # share of test triples that may be in the training set by chance
 HELD_OUT_SHARE, HELD_OUT_MOST, HELD_OUT_BYTES = 0.1, 1000, 1024**3  # of a fixed set: never trained on
-BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples that are looked at together, as float32
+BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples per block, as float32
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 
@@ -46,8 +46,8 @@ Data = Transitions | Labelled | World | str | os.PathLike[str]
 def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
     """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.Scores`.
 
-    What needs true states to be read (one common translation, the order of keypoints, a probe of a latent) is fitted on
-    `reference`, labelled triples of the training data; without them on every second row of `labelled`.
+    One common translation, the order of keypoints and the probe of a latent are fitted to true states: those of
+    `reference`, labelled training triples, or else those of every second row of `labelled`.
     """
     encoding, contact, would_touch = _answers(model, labelled)
     known = None if reference is None else (_answers(model, reference)[0], reference.truth)
@@ -63,7 +63,7 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
 
 
 def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
-    """What a representation says about every triple, block by block; None for what it cannot answer."""
+    """A representation's answers for all triples, block by block; None for what it cannot answer."""
     encodings, contacts, touches = [], [], []
     predicts = METHODS[model.config.method].predicts
     for block in labelled.transitions.blocks():
@@ -104,15 +104,15 @@ def fit(
     """Learn a representation from triples.
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones: an id such as "palpate/Sprites-v0", or
-    any object of the protocol `palpate.data.stream.World`. Settings that are left out are chosen to suit the data,
-    shown, and kept with the reason in `facts["choices"]`. `body`, `radius`, `egocentric`, `refine` and `rest_floor` are
+    any object with the protocol `palpate.data.stream.World`. `fit` chooses settings that are left out, shows them, and
+    keeps them with the reason in `facts["choices"]`. `body`, `radius`, `egocentric`, `refine` and `rest_floor` are
     those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps, seed, device...); `baseline` is
     for the methods "vae" and "transporter".
 
     With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
-    triples, is only measured on; `watch` is called with every reading. A tenth of a fixed set is held out, in whole
-    episodes where they are known; the weights that explain it best are kept, and `facts["quality"]` says, without
-    labels, how well.
+    triples, is only for measuring; `watch` is called with every reading. A tenth of a fixed set is held out, in whole
+    episodes if they are known. `fit` returns the weights that explain it best; `facts["quality"]` is their label-free
+    quality.
     """
     config = replace(training or TrainingConfig(), **changes)
     device = training_device(config)
@@ -174,11 +174,11 @@ def fit(
 
 
 class Material(NamedTuple):
-    """What a run learns from."""
+    """The data of a run."""
 
     feed: Feed
     sample: Batch  # some rows to take the scales from
-    actions: Tensor  # all there are, for the unit
+    actions: Tensor  # all of them, for the unit
     held_out: Batch | None  # rows of a fixed set that choose the weights
     name: str
     episode: Tensor | None = None  # of the held-out rows
@@ -240,7 +240,7 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
     triples = _triples(data)
     if len(triples) < config.batch_size + 2:
         raise ValueError(
-            f"there are {len(triples)} triples for batches of {config.batch_size}; collect more, or take a smaller "
+            f"there are {len(triples)} triples for batches of {config.batch_size}; collect more, or use a smaller "
             "batch_size"
         )
     sample = triples.rows(_spread_rows(triples))
@@ -254,7 +254,7 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
     most = max(2, min(HELD_OUT_MOST, HELD_OUT_BYTES * len(triples) // triples.nbytes))
     share = max(min(HELD_OUT_SHARE, most / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples))
     held_out, kept = triples.split(share, seed=config.seed)
-    if len(held_out) > most:  # a long episode: all of it would cost more at each evaluation than it says
+    if len(held_out) > most:  # a long episode: all of it would make evaluations slow
         held_out = held_out.subset(slice(0, most))
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, device, config.seed)
@@ -270,14 +270,14 @@ def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
     share = test.shared_with(triples)
     if share > COINCIDENCE:
         warnings.warn(
-            f"{share:.0%} of the test triples are also training triples, so scores will be too good; collect others, "
+            f"{share:.0%} of the test triples are also training triples, so scores will be too good; collect others "
             "with another seed",
             stacklevel=3,
         )
 
 
 def _spread_rows(triples: Transitions) -> list[int]:
-    """Row numbers from the whole set, evenly, as many as bounded memory takes."""
+    """Evenly spaced row numbers of the whole set, as many as fit into bounded memory."""
     most = max(8, SAMPLE_BYTES * len(triples) // triples.nbytes)
     count = min(len(triples), SAMPLE_ROWS, most)
     return [i * len(triples) // count for i in range(count)]
@@ -286,7 +286,7 @@ def _spread_rows(triples: Transitions) -> list[int]:
 def _evaluation(
     held_out: Batch | None, test: Labelled | None, facts: Mapping[str, Any], device: torch.device
 ) -> Callable[[Model], dict[str, float]] | None:
-    """What is measured during the run: the label-free criterion and, where truth is at hand, the scores."""
+    """What is measured during the run: the label-free criterion and, with a test set, the scores."""
     if held_out is None and test is None:
         return None
     blocks = _blocks(held_out)
@@ -302,7 +302,7 @@ def _evaluation(
 
 
 def _judged(model: Model, material: Material, progress: bool) -> dict[str, Any]:
-    """The label-free quality and its findings, which are also warned of."""
+    """The label-free quality and its findings, which are also issued as warnings."""
     with torch.no_grad():
         model.recall(_blocks(material.held_out))
     unseen = material.held_out
@@ -320,7 +320,7 @@ def _judged(model: Model, material: Material, progress: bool) -> dict[str, Any]:
 
 
 def _blocks(batch: Batch | None) -> list[Batch]:
-    """In pieces of bounded memory; a single row left over is none, since a loss compares rows."""
+    """Pieces of bounded memory. A single remaining row is dropped, because a loss compares rows."""
     if batch is None:
         return []
     rows = max(2, min(BLOCK_ROWS, BLOCK_BYTES // (8 * batch.o[0].numel())))
@@ -329,7 +329,7 @@ def _blocks(batch: Batch | None) -> list[Batch]:
 
 
 class _Display:
-    """Shows readings beside the progress bar, and passes them on."""
+    """Shows readings beside the progress bar, and passes them to `watch`."""
 
     SHOWN = ("agent", "scout", "contact", "touch", "stay", "object", "reconstruction")
 

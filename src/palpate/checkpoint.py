@@ -1,4 +1,4 @@
-"""Tensors on disk without pickle: one safetensors file, written whole, with a checksum of all that is in it."""
+"""Tensors on disk without pickle: one safetensors file, written whole, with a checksum of its content."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ Groups = Mapping[str, Mapping[str, Tensor]]
 
 
 def write_state(path: Path, groups: Groups, facts: Mapping[str, Any]) -> None:
-    """Write named groups of tensors and some JSON facts; a reader sees the old file or the new one, never half."""
+    """Write named groups of tensors and some JSON facts; a reader sees the whole old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, packed(groups, facts)[0])
 
@@ -26,7 +26,7 @@ def write_state(path: Path, groups: Groups, facts: Mapping[str, Any]) -> None:
 def packed(groups: Groups, facts: Mapping[str, Any]) -> tuple[bytes, str]:
     """The content of such a file, the same bytes for the same state, and its checksum."""
     tensors = {
-        f"{group}/{name}": value.detach().to("cpu", copy=True).contiguous()  # networks may share tensors, a file not
+        f"{group}/{name}": value.detach().to("cpu", copy=True).contiguous()  # a file cannot share tensors
         for group, members in groups.items()
         for name, value in members.items()
     }
@@ -37,7 +37,7 @@ def packed(groups: Groups, facts: Mapping[str, Any]) -> tuple[bytes, str]:
 
 
 def checksum(tensors: Mapping[str, Tensor], note: Any = None) -> str:
-    """Of names, dtypes, shapes and values, and of what JSON holds beside them."""
+    """Checksum of names, dtypes, shapes and values, and of a JSON note."""
     digest = hashlib.sha256(json.dumps(note).encode())
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
@@ -58,9 +58,9 @@ def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[
         except (SafetensorError, ValueError) as error:
             raise _damaged(path, error) from error
         if checksum(tensors, note) != claimed:
-            raise _damaged(path, "its checksum does not fit")
+            raise _damaged(path, "its checksum does not match")
         if expected not in (None, claimed):
-            raise ValueError(f"{path} does not fit the config.json beside it; restore both files of one save")
+            raise ValueError(f"{path} does not match the config.json beside it; restore both files of one save")
         groups: dict[str, dict[str, Tensor]] = {name: {} for name in note["groups"]}
         for key, value in tensors.items():
             group, name = key.split("/", 1)
@@ -70,7 +70,7 @@ def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[
 
 @contextmanager
 def used(path: Path) -> Iterator[None]:
-    """What goes wrong while the content of a state is put to use is the fault of the file."""
+    """Report errors in the use of a file's content as damage of the file."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
@@ -78,4 +78,4 @@ def used(path: Path) -> Iterator[None]:
 
 
 def _damaged(path: Path, why: object) -> ValueError:
-    return ValueError(f"{path} is damaged or was not written by palpate ({why}); restore it or train anew")
+    return ValueError(f"{path} is damaged or was not written by palpate ({why}); restore it or train again")

@@ -1,20 +1,20 @@
-"""What a run chooses where its user does not, and why: plain values from plain values, known before it starts."""
+"""Choose the settings that a user leaves open, with a reason for each. Plain values in, plain values out."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from palpate.traits import Traits
 
-# A step of small CNNs costs what their pictures cost; where a body is a few pixels of 64, averages still place it.
+# Larger pictures are averaged to about this many pixels on a side: a step costs less, and a body is still seen.
 SMALL_SIDE, LARGE_SIDE = 64, 128
 CHOSEN_MOVES = 0.5  # of a batch
 SMALL_RATE = 5e-3
 FRESH_REST, FIXED_REST = 0.02, 0.1  # smallest scale of L_- in the plane
-FEWEST_BATCHES = 8  # in a set: from fewer, the same triples would meet in every batch
+FEWEST_BATCHES = 8  # in a set: with fewer, every batch would contrast the same triples
 
 
 class Choice(NamedTuple):
-    """One setting, and in words what it follows from."""
+    """A setting, its value and the reason for it."""
 
     name: str
     value: Any
@@ -25,7 +25,7 @@ class Choice(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is known of the data and the machine before a run starts."""
+    """Properties of the data and the machine, known before a run starts."""
 
     shape: tuple[int, ...]  # of an observation
     n: int  # dimension of the actions
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
 
 
 def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choice]:
-    """Every setting that can be left open. `given` holds those that the user set, which are taken as they are."""
+    """Choose every setting that can be left open; `given` settings, from the user, are kept."""
     chosen: dict[str, Choice] = {}
 
     def add(name: str, value: Any, reason: str) -> Any:
@@ -81,7 +81,7 @@ def _shrink(facts: Facts, encoder: str, traits: Traits) -> tuple[int, str]:
     if traits.reconstructs or max(height, width) <= side:
         return 1, "pictures keep their size"
     shrink = min(-(-max(height, width) // side), max(1, min(height, width) // 16))
-    return shrink, f"{height} x {width} pixels are more than the encoder's {side}: averages of squares"
+    return shrink, f"{height} x {width} pixels are more than the encoder's {side}, so squares are averaged"
 
 
 def _optimizer(encoder: str, traits: Traits) -> tuple[str, str]:
@@ -89,7 +89,7 @@ def _optimizer(encoder: str, traits: Traits) -> tuple[str, str]:
         return "adamw", "this method is worse with muon"
     if encoder == "small":
         return "adamw", "with muon, small CNNs place the agent better and the object worse"
-    return "muon", "positions are learned faster"
+    return "muon", "it learns positions faster"
 
 
 def _batch_size(facts: Facts) -> tuple[int, str]:
@@ -106,13 +106,13 @@ def _steps(facts: Facts, encoder: str, optimizer: str) -> tuple[int, str]:
     if facts.triples is None:
         return 2500, "fresh triples at every step"
     if encoder == "resnet18":
-        return 2500, "after which a ResNet gains little"
+        return 2500, "a ResNet gains little after that"
     # On a CPU a step of Muon costs an MLP 2.5 times as much as one of AdamW, and fewer suffice.
     least, most, each = (600, 1200, 16) if facts.picture or optimizer == "muon" else (1500, 3000, 6)
     if facts.n > 2:
         least, most, each = max(least, 1000), max(most, 2000), min(each, 10)
     steps = max(least, min(most, facts.triples // each))
-    bound = "at least that many" if steps == least else "at most that many" if steps == most else "so many"
+    bound = "the minimum" if steps == least else "the maximum" if steps == most else "suitable"
     return steps, f"{bound} for {facts.triples:,} triples, some minutes on two cores"
 
 
@@ -120,39 +120,39 @@ def _augment(facts: Facts, encoder: str, traits: Traits) -> tuple[str, str]:
     if facts.fresh or not facts.picture:
         return "none", "fresh triples at every step" if facts.fresh else "no pictures"
     if encoder == "resnet18" and traits.shifts:
-        return "shift", "a large network would memorise pictures that come again"
-    return "light", "pictures that come again are not memorised in changing light"
+        return "shift", "a large network would memorise repeated pictures"
+    return "light", "changing light prevents networks from memorising repeated pictures"
 
 
 def _chosen_moves(facts: Facts, traits: Traits) -> tuple[float, str]:
     if not facts.fresh:
-        return 0.0, "the moves of a fixed set were made"
+        return 0.0, "the moves of a fixed set are made already"
     if not facts.steerable:
         return 0.0, "this world does not let the agent choose"
     if not traits.predicts:
         return 0.0, "this method predicts no contacts"
-    return CHOSEN_MOVES, "moves whose contact is uncertain say most about where the object is"
+    return CHOSEN_MOVES, "moves with an uncertain contact are the most informative"
 
 
 def _body(facts: Facts, given: Mapping[str, Any]) -> tuple[str, str]:
     if facts.picture and facts.n == 2 and "radius" not in given:
-        return "outline", "the object may extend further to one side than to another; for one that turns take ellipse"
-    return "ball", "one radius; in the plane, for an object that turns, take ellipse"
+        return "outline", "the radius may differ by direction; for an object that turns use ellipse"
+    return "ball", "one radius; for an object that turns in the plane use ellipse"
 
 
 def _refine(facts: Facts, traits: Traits, moves: float, small_and_fresh: bool) -> tuple[bool, str]:
     if not facts.fresh:
         return False, "a last fit needs fresh triples"
     if not traits.refines or not moves:
-        return False, "a last fit needs chosen moves and a camera that stands still"
+        return False, "a last fit needs chosen moves and a fixed camera"
     if small_and_fresh:
-        return False, "small CNNs gain little by a last fit"
+        return False, "small CNNs gain little from a last fit"
     return True, "a last fit to the contacts of many fresh triples at once"
 
 
 def _rest_floor(facts: Facts) -> tuple[float, str]:
-    # In a Student-t likelihood a distance weighs (1 + n) / 2 scale^2: let it be the same in any dimension.
+    # In a Student-t likelihood a distance weighs (1 + n) / 2 scale^2; the factor keeps this equal in any dimension.
     factor = ((1 + facts.n) / 3) ** 0.5
     if facts.fresh:
-        return round(factor * FRESH_REST, 4), "in the end all observations of one place are to agree"
-    return round(factor * FIXED_REST, 4), "triples that come again agree more than others would"
+        return round(factor * FRESH_REST, 4), "at the end all observations of one place should agree"
+    return round(factor * FIXED_REST, 4), "repeated triples agree more than new ones would"

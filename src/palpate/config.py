@@ -1,6 +1,6 @@
-"""Every setting of a run, as frozen dataclasses that check themselves. None means: chosen to suit the data.
+"""All settings of a run: frozen dataclasses, validated at construction. None: `fit` chooses.
 
-They live together and import nothing heavy, so that the command line can show them as flags within half a second.
+This module imports nothing heavy, so the command line lists the settings within half a second.
 """
 
 import math
@@ -13,7 +13,7 @@ Objective = Literal["contact", "paper", "paper-gaussian"]
 Augment = Literal["none", "light", "shift"]
 
 LEARNING_RATES = {"muon": 8e-3, "adamw": 2e-3}
-RISE, LOWEST = 0.25, 0.04  # of a one-cycle schedule: share of the run, share of the largest rate at the start
+RISE, LOWEST = 0.25, 0.04  # one-cycle: share of the run with a rising rate; first rate relative to the largest
 
 
 def demand(holds: bool, what: str, value: object, allowed: str) -> None:
@@ -23,23 +23,23 @@ def demand(holds: bool, what: str, value: object, allowed: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """What the method assumes of the scene."""
+    """What the method assumes about the scene."""
 
     body: str | None = None
     """Shape of the object: ball (any dimension), outline or ellipse (in the plane; an ellipse turns). Default: an
     outline for pictures in the plane, else a ball."""
     radius: float | None = None
-    """Sum of the agent's and the object's radius in the action's unit, where it is known; actions of one dimension
-    need it."""
+    """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. Actions of one
+    dimension need it."""
     egocentric: bool = False
     """The agent carries the cameras."""
     refine: bool | None = None
-    """Correct the positions by a last fit to many fresh triples. Default: where moves are chosen and the networks are
-    larger than small CNNs."""
+    """Correct smooth position bias after training, by a fit to many fresh triples. Default: if moves are chosen and the
+    networks are larger than small CNNs."""
 
     rest_floor: float | None = None
-    """Smallest scale, in units of the actions' root mean square, of the distance between two observations of an object
-    at rest. Default in the plane: 0.02 for fresh triples, 0.1 for a fixed set."""
+    """Smallest scale of the distance between two observations of an object at rest, relative to the actions' root mean
+    square. Default in the plane: 0.02 for fresh triples, 0.1 for a fixed set."""
 
     def __post_init__(self) -> None:
         floor = self.rest_floor
@@ -52,14 +52,14 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineConfig:
-    """What the baselines leave open."""
+    """Settings of the baselines."""
 
     latent_dim: int = 32
     """VAE: dimension of z_ext, the paper's."""
     beta: float = 1.0
     """VAE: weight of the prior; 1 is the evidence bound."""
     keypoint_std: float = 0.1
-    """Transporter: standard deviation of a keypoint's heat map, of the picture's longer side."""
+    """Transporter: standard deviation of a keypoint's heat map, relative to the picture's longer side."""
 
     def __post_init__(self) -> None:
         demand(_whole(self.latent_dim, 1, 4096), "latent_dim", self.latent_dim, "1 to 4096")
@@ -70,7 +70,7 @@ class BaselineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """What is needed to build a model again, together with its weights; nothing in it is left open but the radius."""
+    """What is needed, beside the weights, to rebuild a model."""
 
     method: str = "contact"
     """A name of `traits.METHODS`."""
@@ -80,7 +80,7 @@ class ModelConfig:
     n: int
     """Dimension of the actions."""
     shrink: int = 1
-    """Pictures are averaged over squares of this many pixels on a side before a network sees them."""
+    """Side, in pixels, of the squares over which pictures are averaged."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     baseline: BaselineConfig = field(default_factory=BaselineConfig)
 
@@ -98,7 +98,7 @@ class ModelConfig:
             _whole(self.shrink, 1, most),
             "shrink",
             self.shrink,
-            f"1 to {most} for observations of shape {shape}: 16 pixels are to be left",
+            f"1 to {most} for observations of shape {shape}: 16 pixels must remain",
         )
 
     @property
@@ -114,7 +114,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How it is trained."""
+    """How a model is trained."""
 
     steps: int | None = None
     """Optimiser steps."""
@@ -126,16 +126,17 @@ class TrainingConfig:
     learning_rate: float | None = None
     """Largest learning rate. Default: 0.008 with muon, 0.002 with adamw, 0.005 for small CNNs on fresh triples."""
     schedule: Literal["one-cycle", "paper"] = "one-cycle"
-    """one-cycle: learning rate up for a quarter of the run and down to 0, weight decay 0.05, gradients clipped at 10.
-    paper: constant learning rate, neither decay nor clipping."""
+    """one-cycle: the learning rate rises for a quarter of the run and falls to 0, weight decay 0.05, gradients clipped
+    at 10. paper: constant learning rate, no decay, no clipping."""
     augment: Augment | None = None
-    """Changes of training pictures against overfitting. light: brightness, contrast, noise; shift: also a few pixels'
-    shift, common to a batch. Default: none for a stream, shift for large networks on a fixed set, else light."""
+    """Augmentation of training pictures. light: brightness, contrast, noise; shift: also a shift by a few pixels,
+    common to a batch. Default: none for a stream, shift for large networks on a fixed set, else light."""
     least_contacts: float = 0.15
-    """Minimum share of contacts in a batch; rarer contacts are oversampled. 0: as they come."""
+    """Minimum share of contacts in a batch; rarer contacts are oversampled. 0 disables it."""
     chosen_moves: float | None = None
-    """Share of a batch in which the agent of a streamed world chooses its move, 0 to 0.9: of 32 random moves the one
-    whose contact is least certain. Default: 0.5 where the world lets it and the method predicts contacts, else 0."""
+    """Share of a batch, 0 to 0.9, in which the agent of a streamed world chooses its move: among 32 random moves, the
+    one with the least certain contact. Default: 0.5 if the world is steerable and the method predicts contacts, else
+    0."""
     seed: int = 0
     """Seed of weights, batches and everything else random."""
     device: Literal["cpu", "cuda"] | None = None
@@ -147,7 +148,7 @@ class TrainingConfig:
     log_every: int = 25
     """Steps between readings."""
     evaluate_every: int = 100
-    """Steps between evaluations on held-out and labelled data, where there are any."""
+    """Steps between evaluations on held-out and labelled data, if there are any."""
     checkpoint_every: int = 500
     """Steps between checkpoints."""
     tensorboard: bool = False
@@ -187,7 +188,7 @@ class TrainingConfig:
 
     @property
     def largest_rate(self) -> float:
-        """The learning rate where it is largest."""
+        """The largest learning rate of the run."""
         return LEARNING_RATES[self.optimizer or "muon"] if self.learning_rate is None else self.learning_rate
 
     def learning_rate_at(self, share: float) -> float:

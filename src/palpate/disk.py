@@ -1,5 +1,4 @@
-"""The one way files are written: whole or not at all, also when the disk is full or Ctrl-C comes in between; and
-folders that one process at a time works in."""
+"""Files are written whole or not at all, also on a full disk or Ctrl-C; a lock lets one process work in a folder."""
 
 import io
 import json
@@ -15,11 +14,11 @@ LOCK = ".lock"  # inside a folder
 
 @final
 class Disk(io.RawIOBase):
-    """A file under a temporary name, in the folder `aside` where one is given, that never refuses a write: it keeps
-    the first error, and `check` raises it.
+    """A file with a temporary name, in the folder `aside` if it is given. Writes never fail: the first error is stored,
+    and `check` raises it.
 
-    HDF5 does not survive a write that fails, as on a full disk: it goes on in disorder, and may crash the process at
-    its end. So HDF5 gets no error, and whoever writes calls `check`.
+    HDF5 does not recover from a failed write, for example on a full disk, and may crash the process later. So HDF5 sees
+    no error, and the caller calls `check`.
     """
 
     def __init__(self, target: Path, aside: Path | None = None) -> None:
@@ -34,7 +33,7 @@ class Disk(io.RawIOBase):
         size = len(left)
         try:
             while len(left) and self._error is None:
-                left = left[self._raw.write(left) :]  # a disk that fills up takes a part first
+                left = left[self._raw.write(left) :]  # a disk that fills up writes a part
         except OSError as error:
             self._error = error
         return size
@@ -53,13 +52,13 @@ class Disk(io.RawIOBase):
         return self._raw.seek(offset, whence)
 
     def check(self) -> None:
-        """Raise what went wrong, if anything did."""
+        """Raise the stored error, if there is one."""
         if self._error is not None:
             with named(self._target):
                 raise self._error
 
     def settle(self) -> None:
-        """Wait until all is on the disk; some file systems notice only then that there is no room."""
+        """Wait until all is on the disk; only then do some file systems report that it is full."""
         try:
             os.fsync(self._raw.fileno())
         except OSError as error:
@@ -67,14 +66,14 @@ class Disk(io.RawIOBase):
         self.check()
 
     def commit(self) -> None:
-        """Give the file its name."""
+        """Rename the file to its target."""
         self.settle()
         with named(self._target):
             os.replace(self._temporary, self._target)
 
     def close(self) -> None:
-        """Without `commit` before, the file is gone."""
-        if hasattr(self, "_raw"):  # not where the file could not even be made
+        """Close the file; without `commit` it is removed."""
+        if hasattr(self, "_raw"):  # false if the file could not be created
             self._raw.close()
             self._temporary.unlink(missing_ok=True)
         super().close()
@@ -85,7 +84,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Files that belong together: none is replaced before all of them are on the disk."""
+    """Write several files; none is replaced before all of them are on the disk."""
     with ExitStack() as closing:
         disks = [closing.enter_context(Disk(path)) for path in files]
         for disk, content in zip(disks, files.values(), strict=True):
@@ -96,7 +95,7 @@ def write_together(files: Mapping[Path, bytes]) -> None:
 
 
 def as_json(value: Any) -> bytes:
-    """As our files hold it; numbers of numpy are numbers."""
+    """JSON as in our files; numpy numbers become plain numbers."""
     return (json.dumps(value, indent=2, default=lambda number: number.item()) + "\n").encode()
 
 
@@ -107,7 +106,7 @@ def append(path: Path, line: str) -> None:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Let an error of the operating system name the file that could not be written."""
+    """Add the name of the file to an error of the operating system."""
     try:
         yield
     except OSError as error:
@@ -120,9 +119,9 @@ class Busy(OSError):  # noqa: N818 - reads as what it is
 
 @contextmanager
 def alone(folder: Path, *, inside: bool = False) -> Iterator[None]:
-    """Let one process at a time work in a folder, also from another machine with the same disk.
+    """Let one process at a time work in a folder, also across machines that share the disk.
 
-    The lock lies beside the folder, which need not be there yet, or `inside` it.
+    The lock is a file beside the folder, which need not exist yet, or `inside` it.
     """
     try:
         import fcntl
@@ -135,14 +134,14 @@ def alone(folder: Path, *, inside: bool = False) -> Iterator[None]:
     with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A file that someone removed in between locks nobody out.
+            # A lock file that was removed in between locks nothing.
             mine = lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat())
         except (BlockingIOError, FileNotFoundError):
             mine = False
         except OSError:  # a file system without locks
             mine = True
         if not mine:
-            raise Busy(f"another process is at {folder.name}; wait for it, or choose another place")
+            raise Busy(f"another process works in {folder.name}; wait for it, or choose another place")
         try:
             yield
         finally:

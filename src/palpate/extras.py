@@ -1,4 +1,4 @@
-"""Libraries that are installed with an extra of palpate."""
+"""Optional libraries, which an extra of palpate installs."""
 
 import importlib
 from types import ModuleType

@@ -1,6 +1,6 @@
-"""The group that an agent's actions belong to: what a pose is, how actions move it, and which frame freedom is left.
+"""The group of the agent's actions: what a pose is, how an action moves it, and how far the frame is free.
 
-Everything that compares, moves or aligns agents goes through a group, so that another group is another class here.
+All code that compares, moves or aligns agents uses a group. A new group is a new class here.
 Legend: n dimension of positions; `...` any batch shape.
 """
 
@@ -25,7 +25,7 @@ class Group(ABC):
 
     @abstractmethod
     def position(self, z: Tensor) -> Tensor:
-        """Where a pose is, `[..., n]`."""
+        """The position of a pose, `[..., n]`."""
 
     @abstractmethod
     def act(self, z: Tensor, a: Tensor) -> Tensor:
@@ -53,19 +53,19 @@ class Group(ABC):
 
     @abstractmethod
     def path(self, z: Tensor, a: Tensor) -> Segment:
-        """The positions that an agent passes when it does a at z."""
+        """The positions that an agent passes during the action a from z."""
 
     @abstractmethod
     def place(self, z: Tensor, seen: Tensor) -> Tensor:
-        """The position in the common frame of what an agent at z sees at `seen` [..., n] in its own."""
+        """From a position `seen` [..., n] in the frame of an agent at z to the common frame."""
 
     @abstractmethod
     def seen(self, z: Tensor, position: Tensor) -> Tensor:
-        """A position [..., n] of the common frame as an agent at z sees it."""
+        """From a position [..., n] in the common frame to the frame of an agent at z."""
 
     @abstractmethod
     def scaled(self, a: Tensor, factor: Tensor | float) -> Tensor:
-        """Actions whose lengths are measured in another unit."""
+        """Actions with their lengths in another unit."""
 
     @abstractmethod
     def length2(self, a: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Group(ABC):
 
     @abstractmethod
     def frame(self, learned: Tensor, true: Tensor) -> Tensor:
-        """The motion that best takes learned positions [N, n] onto true ones, by least squares."""
+        """The least-squares motion from learned positions [N, n] to true ones."""
 
     @abstractmethod
     def moved(self, position: Tensor, frame: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from palpate.data.transitions import Batch
 from palpate.groups import Group
 
 JITTER, SHIFT = 0.2, 0.04  # strength of changed light; largest shift, as a share of a side
-UNITS = (1e-12, 1e12)  # of actions: their squares are to be numbers in float32
+UNITS = (1e-12, 1e12)  # of actions: their squares must be finite in float32
 CHUNK_BYTES = 64 * 1024**2  # of float32 observations that are measured at a time
-LEAST_SPREAD = 0.1  # of the most varied colour's: one that hardly varies is noise at most and not amplified
+LEAST_SPREAD = 0.1  # of the most varied channel's: a channel that hardly varies may be noise and is not amplified
 
 
 class Inputs(nn.Module):
@@ -30,11 +30,11 @@ class Inputs(nn.Module):
         self.register_buffer("spread", torch.ones(per_channel))
         self.register_buffer("unit", torch.ones(()))
         self.group, self.shrink = group, shrink
-        self.augment = "none"  # a choice of the training, not of the model
+        self.augment = "none"  # set by training; not part of the model
 
     @torch.no_grad()
     def measure(self, batch: Batch, actions: Tensor | None = None) -> None:
-        """Take the scales from a sample of the data, the unit from `actions` [N, n] where all of them are at hand."""
+        """Take the scales from a sample of the data, and the unit from all `actions` [N, n] if they are given."""
         rows = max(1, CHUNK_BYTES // (4 * batch.o[0].numel()))
         parts = [part for o in (batch.o, batch.o_next) for part in o.split(rows)]
         over = [0, *range(2, batch.o.dim())]
@@ -43,7 +43,7 @@ class Inputs(nn.Module):
         variance = sum((part.double() - mean).square().sum(over, keepdim=True) for part in parts) / max(count - 1, 1)
         spread = torch.as_tensor(variance).sqrt()[0]
         self.mean.copy_(torch.as_tensor(mean)[0])
-        # The entries of a vector may have any units.
+        # The entries of a vector may have different units.
         least = LEAST_SPREAD * float(spread.max()) if batch.o.dim() == 4 else 0.0
         self.spread.copy_(torch.where(spread > 1e-6, spread.clamp(min=least), max(least, 1.0)))
         self.unit.copy_(self.group.length2((batch.a if actions is None else actions).double()).mean().sqrt())
@@ -52,8 +52,8 @@ class Inputs(nn.Module):
             raise ValueError("all actions are zero: nothing moved, so there is nothing to learn from")
         if not UNITS[0] < unit < UNITS[1]:
             raise ValueError(
-                f"actions have a root mean square of {unit:.3g}; allowed is {UNITS[0]:g} to {UNITS[1]:g}: squares of "
-                "such lengths are no numbers any more, so take another unit"
+                f"actions have a root mean square of {unit:.3g}; allowed is {UNITS[0]:g} to {UNITS[1]:g}: their "
+                "squares are not finite in float32, so use another unit"
             )
 
     def scaled(self, a: Tensor) -> Tensor:
@@ -61,14 +61,14 @@ class Inputs(nn.Module):
         return self.group.scaled(a, 1 / self.unit)
 
     def forward(self, o: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Scaled observations; with a generator, in training, pictures are augmented."""
+        """Scaled observations; pictures are augmented in training, if a generator is given."""
         x = o.float()
         if self.shrink > 1:
             x = F.avg_pool2d(x, self.shrink)
         return self.augmented((x - self.mean) / self.spread, generator)
 
     def augmented(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Scaled observations, unchanged without a generator or outside of training."""
+        """Augment scaled pictures in training, if a generator is given."""
         if generator is not None and self.training and x.dim() == 4:
             if self.augment == "shift":
                 x = shifted(x, SHIFT, generator)
@@ -77,7 +77,7 @@ class Inputs(nn.Module):
         return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     def observation(self, x: Tensor, like: Tensor) -> Tensor:
-        """The way back, for those who reconstruct."""
+        """From scaled to raw observations, for methods that reconstruct."""
         o = x.float() * self.spread + self.mean
         return o if like.is_floating_point() else o.round().clamp(0, 255).to(like.dtype)
 
@@ -95,7 +95,7 @@ def shifted(x: Tensor, most: float, generator: torch.Generator) -> Tensor:
     """Pictures `[b, c, h, w]` shifted by the same whole pixels, at most `most` of a side; border pixels are repeated.
 
     The method's losses hold in any frame. If each pair had a shift of its own, W would identify pairs by their shift.
-    Pictures with fewer than 1 / `most` pixels stay.
+    A side of fewer than 1 / `most` pixels is not shifted.
     """
     for axis in (2, 3):
         size = x.shape[axis]

@@ -1,4 +1,4 @@
-"""How good a representation is: Eq. 8 and what it hides, each beside what an answer that ignores the picture scores.
+"""Scores of a representation: Eq. 8 and others, each beside the score of an answer that ignores the observation.
 
 Legend: N observations, k objects, n ambient dimension. Positions are in the action's unit, the truth's as well.
 """
@@ -34,12 +34,12 @@ TITLES = {
     "swap_rate": "agent and object swapped",
     "probed_l_test": "L_test, affine probe of each",
 }
-THROUGH_PROBE = ("l_test", "object_error", "isometry")  # what a probe of the object has a part in
+THROUGH_PROBE = ("l_test", "object_error", "isometry")  # scores that depend on a probe of the object
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """What `measure` found; None where the model, the truth or the data at hand cannot say.
+    """The scores of `measure`; None where the model, the truth or the data does not define one.
 
     Errors are mean Euclidean distances in the action's unit, after one translation common to agent and object.
     """
@@ -56,27 +56,27 @@ class Scores:
     would_touch_auroc: float | None
     would_touch_f1: float | None
     would_touch_accuracy: float | None
-    swap_rate: float | None  # share of observations where the order chosen for the run is the wrong one
+    swap_rate: float | None  # share of observations for which the chosen order is wrong
     probed_l_test: float | None  # with agent and object each put in place by an affine map fitted to the truth
-    fitted_rows: int | None = None  # of the same set, on which the translation was fitted; not evaluated
-    probe_rows: int | None = None  # where the object is a latent: rows whose true states its probe was fitted to
+    fitted_rows: int | None = None  # rows of the same set to which the translation was fitted; not evaluated
+    probe_rows: int | None = None  # rows to whose true states the probe of a latent was fitted
     constant: dict[str, float]  # by the names above: the score of an answer that ignores the observation
 
     def as_dict(self) -> dict[str, float]:
-        """Flat and ready for JSON: the scores that are there, then 'constant l_test' and so on."""
+        """Flat, for JSON: the scores that are not None, then 'constant l_test' and so on."""
         scores = {name: getattr(self, name) for name in TITLES if getattr(self, name) is not None}
         probe = {} if self.probe_rows is None else {"probe_rows": self.probe_rows}
         return {"count": self.count, **probe, **scores, **{f"constant {name}": self.constant[name] for name in scores}}
 
     def table(self) -> list[tuple[str, str, str]]:
-        """Rows to read: title, score, constant answer's score."""
+        """Rows: title, score, constant answer's score."""
         known = [(name, getattr(self, name)) for name in TITLES if getattr(self, name) is not None]
         probed = THROUGH_PROBE if self.probe_rows is not None else ()
         titles = {name: f"{title} (probe)" if name in probed else title for name, title in TITLES.items()}
         return [(titles[name], f"{value:.4g}", f"{self.constant[name]:.4g}") for name, value in known]
 
     def notes(self) -> list[str]:
-        """What a reader of the table must know."""
+        """Notes for the table."""
         notes = ["lengths are in the action's unit, L_test in its square"]
         if self.l_test > self.constant["l_test"]:
             notes.append(
@@ -85,16 +85,16 @@ class Scores:
             )
         if self.fitted_rows:
             notes.append(
-                f"the other {self.fitted_rows:,}, every second row, fitted the translation that agent and object share"
+                f"the common translation was fitted to the other {self.fitted_rows:,} observations, every second row"
             )
         if self.probe_rows is not None:
             notes.append(
-                "(probe): the model gives the object as a latent; its position is read by a least-squares affine map, "
-                f"fitted to the true states of {self.probe_rows:,} observations"
+                "(probe): the model's object is a latent; a least-squares affine map, fitted to the true states of "
+                f"{self.probe_rows:,} observations, reads its position"
             )
         if self.swap_rate is not None:
             notes.append(
-                "the model does not tell agent from object: one order for all observations, chosen by true states"
+                "the model does not distinguish agent and object: true states choose one order for all observations"
             )
         return notes
 
@@ -118,7 +118,7 @@ def measure(
 
     The common translation and the constant answers for positions are fitted on `reference`. Without one they are fitted
     on the even rows, and the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
-    `places_object` and `tells_apart` are the model's (`Reading`); what they lack is fitted on the same rows.
+    `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows.
     """
     encoding, truth = _each(encoding, _host), _each(truth, _host)
     given = {"contact": contact, "would_touch": would_touch}
@@ -156,27 +156,27 @@ def measure(
         best = axis_angle(double_angle(truth.angle).mean(0))
         constant["orientation_error"] = _mean(axis_error(best, truth.angle))
     if truth.contact is not None:
-        touched = truth.contact.bool()
-        share = _mean(touched.double())
+        true_contact = truth.contact.bool()
+        share = _mean(true_contact.double())
         for name, p in forecasts.items():
-            scores |= {f"{name}_{score}": value for score, value in detection(p, touched)._asdict().items()}
-            # Any constant ranks at random; always saying touched has the best F1, the commoner class the accuracy.
+            scores |= {f"{name}_{score}": value for score, value in detection(p, true_contact)._asdict().items()}
+            # A constant ranks at random; "contact" has the best F1, the more common class the best accuracy.
             constant |= {f"{name}_auroc": 0.5, f"{name}_f1": 2 * share / (1 + share)}
             constant[f"{name}_accuracy"] = max(share, 1 - share)
     return Scores(count=len(truth.agent), constant=constant, **scores)
 
 
 class Reading(NamedTuple):
-    """How a model's encoding is read as positions, where it leaves that open; found with true states, so only here."""
+    """How to read positions from an encoding that leaves this open; fitted to true states, so only for measuring."""
 
     swap: bool  # the first of two keypoints is the object
     probe: Tensor | None  # [k + 1, n] from a latent of the object and 1 to its position
 
     @staticmethod
     def fit(encoding: Encoding, truth: Truth, *, places_object: bool, tells_apart: bool) -> "Reading":
-        """From training data: one order, the one with the smaller L_test; a probe of the object's latent alone.
+        """The order with the smaller L_test, and a probe of the object's latent.
 
-        The probe's target is s_ext in the frame of z_int: its agent is where the model says, on average.
+        The probe's target is s_ext in the frame of z_int, by the mean offset of the agents.
         """
         swap = not tells_apart and bool(_agreement(encoding, truth).mean() < 0)
         group = _group(truth)
@@ -192,7 +192,7 @@ class Reading(NamedTuple):
 
 
 def aligned(encoding: Encoding, truth: Truth, *, places_object: bool = True, tells_apart: bool = True) -> Encoding:
-    """The representation read as positions and put onto the truth by one translation: for pictures of these rows."""
+    """The representation read as positions and moved onto the truth by one translation; for pictures of these rows."""
     encoding, truth = _each(encoding, _host), _each(truth, _host)
     encoding = Reading.fit(encoding, truth, places_object=places_object, tells_apart=tells_apart)(encoding)
     return _placed(encoding, common_frame(encoding, truth))
@@ -218,7 +218,7 @@ def _agreement(encoding: Encoding, truth: Truth) -> Tensor:
 
 
 def _swapped(encoding: Encoding, truth: Truth) -> Tensor:
-    """Where the other order is nearer to the truth, whatever the translation: `[N]` bool."""
+    """Whether the other order is nearer to the truth, for any translation: `[N]` bool."""
     return _agreement(encoding, truth) < 0
 
 
@@ -253,9 +253,9 @@ def l_test(encoding: Encoding, truth: Truth) -> Tensor:
 
 
 def common_frame(encoding: Encoding, truth: Truth) -> Tensor:
-    """The motion that best takes agent and objects together onto the truth, by least squares.
+    """The least-squares motion of agent and objects together onto the truth.
 
-    One for both: a second one would hide exactly the error that Eq. 8 is about.
+    One for both: separate motions would hide the error that Eq. 8 measures.
     """
     learned, true = (torch.cat((state.agent, state.objects.flatten(0, 1))) for state in (encoding, truth))
     return _group(truth).frame(learned, true)
@@ -274,7 +274,7 @@ def isometry(encoding: Encoding, truth: Truth, pairs: Tensor) -> Tensor:
     """Mean of | |z_i - z_j| / |s_i - s_j| - 1 | over pairs of points, agents and objects mixed.
 
     `pairs` [2, p] indexes the N agents followed by the N objects. Pairs whose true distance is below 5 % of the largest
-    are left out. Zero for any rigid motion, so it also sees what a rotated or mirrored frame gets right.
+    are left out. Zero for any rigid motion, so rotated and mirrored frames are not penalised.
     """
     learned, true = (
         (points[pairs[0]] - points[pairs[1]]).norm(dim=-1)
@@ -285,45 +285,45 @@ def isometry(encoding: Encoding, truth: Truth, pairs: Tensor) -> Tensor:
 
 
 def axis_error(axis: Tensor, other: Tensor) -> Tensor:
-    """Angle between two axes without front and back, in [0, pi/2]: `[...]`."""
+    """Angle between two undirected axes, in [0, pi/2]: `[...]`."""
     turn = (axis - other) % math.pi
     return torch.minimum(turn, math.pi - turn)
 
 
 class Detection(NamedTuple):
-    """How well probabilities tell touched from untouched; None where the classes present do not define it."""
+    """How well probabilities predict contacts; None where the classes present do not define it."""
 
     auroc: float | None
     f1: float | None
     accuracy: float
 
 
-def detection(probability: Tensor, touched: Tensor) -> Detection:
-    """Scores of probabilities [N] for `touched` [N] bool, with the decision at 1/2."""
-    said = probability > 0.5
-    both = int(touched.sum() + said.sum())
+def detection(probability: Tensor, contact: Tensor) -> Detection:
+    """Scores of probabilities [N] for `contact` [N] bool, with the decision at 1/2."""
+    predicted = probability > 0.5
+    both = int(contact.sum() + predicted.sum())
     return Detection(
-        auroc=float(auroc(probability, touched)) if touched.any() and not touched.all() else None,
-        f1=2 * int((said & touched).sum()) / both if touched.any() else None,
-        accuracy=_mean((said == touched).double()),
+        auroc=float(auroc(probability, contact)) if contact.any() and not contact.all() else None,
+        f1=2 * int((predicted & contact).sum()) / both if contact.any() else None,
+        accuracy=_mean((predicted == contact).double()),
     )
 
 
-def auroc(score: Tensor, touched: Tensor) -> Tensor:
-    """P(a touched triple scores above an untouched one), a tie counting one half: area under the ROC curve.
+def auroc(score: Tensor, contact: Tensor) -> Tensor:
+    """P(a contact scores above another triple), a tie counting one half: area under the ROC curve.
 
-    Needs both classes in `touched` [N] bool.
+    Needs both classes in `contact` [N] bool.
     """
-    untouched = score[~touched].sort().values
-    below, not_above = (torch.searchsorted(untouched, score[touched], right=right) for right in (False, True))
-    return (below + not_above).double().mean() / (2 * len(untouched))
+    others = score[~contact].sort().values
+    below, not_above = (torch.searchsorted(others, score[contact], right=right) for right in (False, True))
+    return (below + not_above).double().mean() / (2 * len(others))
 
 
 Rows = TypeVar("Rows", Encoding, Truth)
 
 
 def _each(rows: Rows, change: Callable[[Tensor], Tensor]) -> Rows:
-    """The same with every known field changed."""
+    """Apply `change` to every field that is not None."""
     return type(rows)(*(None if x is None else change(x) for x in rows))  # type: ignore[arg-type]
 
 
@@ -351,7 +351,7 @@ def _check(encoding: Encoding, truth: Truth, forecasts: dict[str, Tensor], place
     for name, x in (("agent", encoding.agent), ("object", encoding.object)):
         if x.shape != shape and (name == "agent" or places_object or len(x) != len(truth.agent)):
             raise ValueError(
-                f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(shape)}; encode the very "
+                f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(shape)}; encode the "
                 "observations that the truth describes"
             )
     for name, p in forecasts.items():

@@ -11,7 +11,7 @@ from palpate.encoders import MLP, ResNet18, SmallCNN
 
 
 def make_encoder(config: ModelConfig, shape: tuple[int, ...] | None = None) -> nn.Module:
-    """One encoder of the configured kind, for what the model sees or for observations of another shape."""
+    """An encoder of the configured kind, for the model's observations or for another shape."""
     kind = {"small": SmallCNN, "resnet18": ResNet18, "mlp": MLP}[config.encoder]
     encoder: nn.Module = kind(config.seen_shape if shape is None else shape)
     if len(config.observation_shape) == 3:
@@ -22,8 +22,8 @@ def make_encoder(config: ModelConfig, shape: tuple[int, ...] | None = None) -> n
 class Branch(nn.Module):
     """An encoder and a linear read-out in float32: bf16 has 8 bits, and a position needs more.
 
-    Adam moves every weight by about the learning rate, so a read-out of thousands of features would jump by whole
-    units in one step and throw the object off the field. Wide features are scaled down to what 128 of them could do.
+    Adam changes every weight by about the learning rate, so thousands of features could move the output by whole units
+    in one step. Wide features are scaled down to the effect of 128.
     """
 
     def __init__(self, encoder: nn.Module, out: int) -> None:
@@ -37,7 +37,7 @@ class Branch(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def fuse(self) -> None:
-        """Compile the encoder for training, where batches have one size; elsewhere any size may come."""
+        """Compile the encoder for training only, where all batches have one size."""
         self.fused = torch.compile(self.encoder.forward, dynamic=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,12 +47,12 @@ class Branch(nn.Module):
 
 
 def side_by_side(branches: Sequence[Branch], x: Tensor) -> list[Tensor]:
-    """What each branch says of `x`; on a GPU each on a stream of its own, and so is its backward pass.
+    """The outputs of all branches for `x`. On a GPU each branch has a stream of its own, forward and backward.
 
-    The late layers of an encoder are too small to fill a GPU: three at once take less than three times as long.
+    The late layers of one encoder are too small to fill a GPU.
     """
     shared = len({branch.encoder for branch in branches}) < len(branches)
-    if not x.is_cuda or shared:  # a shared encoder keeps one running average, which two streams would race for
+    if not x.is_cuda or shared:  # two streams would race for the running averages of a shared encoder
         return [branch(x) for branch in branches]
     main = torch.cuda.current_stream(x.device)
     streams = [main, *_streams(x.device, len(branches) - 1)]

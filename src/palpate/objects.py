@@ -25,14 +25,14 @@ class Objects(NamedTuple):
     pose: Tensor  # [b, k, p]
 
     def repeated(self, count: int) -> "Objects":
-        """Each row `count` times in a row."""
+        """Each row repeated `count` times."""
         return Objects(*(x.repeat_interleave(count, 0) for x in self))
 
 
 class ObjectHead(nn.Module):
     """Reads objects from phi_ext's output [b, k * (n + pose_width)].
 
-    `carried` cameras see positions relative to the agent. A `correction` is applied once training is over.
+    With cameras on the agent (`carried`), the output is relative to the agent. A `correction` applies after training.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ObjectHead(nn.Module):
         return self._each_body(lambda body, z, pose: body.size(pose), objects)
 
     def turned2(self, objects: Objects, later: Objects) -> Tensor:
-        """How far turning moves the tips, squared: `[b, k]`."""
+        """Squared distance that turning moves the tips, `[b, k]`."""
         return torch.stack([self[i].turned2(objects.pose[:, i], later.pose[:, i]) for i in range(len(self))], 1)
 
     def orientations(self, objects: Objects) -> Tensor | None:
@@ -112,7 +112,7 @@ class ObjectHead(nn.Module):
         return [group for i in range(len(self)) for group in self[i].parameter_groups()]
 
     def vitals(self, unit: Tensor) -> dict[str, float]:
-        """The bodies' scalars; of several objects, by number."""
+        """The bodies' scalars; several objects are numbered."""
         if len(self) == 1:
             return self[0].vitals(unit)
         return {f"{name}_{i}": x for i in range(len(self)) for name, x in self[i].vitals(unit).items()}

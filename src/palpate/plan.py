@@ -13,7 +13,7 @@ OF_OBJECTIVE = ("body", "refine", "rest_floor")
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a user says about a run beside its data; what is left open is None."""
+    """A user's settings for a run, beside its data; None is left open."""
 
     method: str = "interaction"
     objective: str = "contact"
@@ -34,7 +34,7 @@ class Asked:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is not left open, by the names of choices."""
+        """The settings that are not left open, by name."""
         training = {name: getattr(self.training, name) for name in OF_TRAINING}
         given = {"encoder": self.encoder, "shrink": self.shrink, **training, **asdict(self.scene)}
         return {name: value for name, value in given.items() if value is not None}
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     model: ModelConfig
     training: SettledTraining
     choices: list[Choice]
-    open: list[Choice]  # those of them that nothing was given for
+    open: list[Choice]  # those that the user left open
 
 
 def plan(asked: Asked, facts: Facts) -> Plan:
@@ -56,7 +56,7 @@ def plan(asked: Asked, facts: Facts) -> Plan:
     chosen = {choice.name: choice.value for choice in choices}
     settled = {name: chosen[name] for name in OF_TRAINING if name in chosen}
     training = SettledTraining(**{**vars(asked.training), **settled})
-    training = replace(training, learning_rate=training.largest_rate)  # so that the run says it
+    training = replace(training, learning_rate=training.largest_rate)  # so that the run records it
     model = ModelConfig(
         method=name,
         encoder=chosen["encoder"],
@@ -78,9 +78,9 @@ def _demand_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts, 
         ("radius", traits.has_body, f"the method {name!r} learns no body"),
         ("rest_floor", traits.has_body, f"the method {name!r} learns no body"),
         ("refine", traits.refines, f"the method {name!r} has no last fit"),
-        ("refine", facts.fresh, "a last fit needs fresh triples, of a world that streams"),
+        ("refine", facts.fresh, "a last fit needs fresh triples from a streamed world"),
         ("shrink", not traits.reconstructs, f"the method {name!r} draws pictures of the size that it sees"),
-        ("chosen_moves", facts.fresh, "the moves of a fixed set were made"),
+        ("chosen_moves", facts.fresh, "the moves of a fixed set are made already"),
         ("chosen_moves", facts.steerable or not facts.fresh, "this world does not let the agent choose its moves"),
         ("chosen_moves", traits.predicts, f"the method {name!r} predicts no contacts"),
     ):
@@ -89,5 +89,5 @@ def _demand_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts, 
             raise ValueError(f"{setting} is {value!r}; leave it out: {why}")
     if training.augment == "shift" and not traits.shifts:
         raise ValueError(
-            f"augment is 'shift'; allowed is 'none' or 'light' for the method {name!r}, whose targets do not move along"
+            f"augment is 'shift'; allowed is 'none' or 'light' for the method {name!r}, whose targets are not shifted"
         )

@@ -1,4 +1,4 @@
-"""How good a trained model is, from triples it has not seen and without labels.
+"""The label-free quality of a trained model, from triples it was not trained on.
 
 Legend: b triples, k objects, n ambient dimension. Lengths are in the action's unit.
 """
@@ -19,14 +19,14 @@ from palpate.traits import METHODS
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # encoded at a time
 RADII = 64  # candidates for the body's radius
 WINDOW = 10  # steps over which displacements are composed
-UNSTEADY = 0.25  # of the actions' root mean square: more is no good frame, or no rest
-ROUND = 1.3  # long over short semi-axis: less was seen of round objects after short runs
-INCONSISTENT = 0.8  # of the contacts and of the misses that geometry is to explain, on average
+UNSTEADY = 0.25  # of the actions' root mean square: largest residual of a good frame, and of an object at rest
+ROUND = 1.3  # long over short semi-axis: round objects stay below it after short runs
+INCONSISTENT = 0.8  # least balanced accuracy of the contacts that geometry predicts
 
 
 @torch.no_grad()
 def examine(model: Model, batch: Batch) -> Examination | None:
-    """What a model makes of triples, block by block on its device; the result is on the CPU in float64."""
+    """A model's answers for triples, block by block on its device; the result is on the CPU in float64."""
     device, parts = model.inputs.unit.device, []
     rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // (8 * batch.o[0].numel())))
     for block in zip(*(x.split(rows) for x in batch), strict=True):
@@ -45,19 +45,19 @@ def residual(group: Group, seen: Examination, action: Tensor) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """A label-free account of a model, of several objects the worst; None where the triples cannot say."""
+    """The label-free quality of a model, for its worst object. None where the triples do not determine a value."""
 
-    triples: int  # it was measured on
-    separation: float  # emptiness of the valley between touched and untouched, 1 at best
+    triples: int  # that were measured
+    separation: float  # emptiness of the valley between triples with and without contact, 1 at best
     contact_share: float  # with any object
     equivariance: float  # root mean square of z_int' - z_int - a
-    stay: float | None  # root mean square of z_ext' - z_ext over the untouched
-    closure: float | None  # the same as equivariance, over several steps of an episode in a row
-    consistency: float | None  # how much of the split the paths' distances to the body explain: balanced accuracy
-    elongation: float | None  # of a body with axes, long over short semi-axis, median: 1 where no angle is known
-    misplaced: float | None  # error along one direction that would explain the contacts that geometry does not
-    error: float  # estimate of the root mean square error of the object's place relative to the agent
-    unit: float  # root mean square of the actions, beside which all lengths are to be seen
+    stay: float | None  # root mean square of z_ext' - z_ext without contact
+    closure: float | None  # as equivariance, over several consecutive steps of an episode
+    consistency: float | None  # balanced accuracy of contacts predicted from the paths' distances to the body
+    elongation: float | None  # median long over short semi-axis of a body that turns; 1 if no angle is known
+    misplaced: float | None  # position error along one direction that would explain the wrong predictions
+    error: float  # estimated root mean square error of the object's position relative to the agent
+    unit: float  # root mean square of the actions, to compare all lengths with
     findings: tuple[Finding, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -71,9 +71,9 @@ class Quality:
 
 
 def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality | None:
-    """Judge a model by triples that it was not trained on; `episode` [b] says which one each is from.
+    """Judge a model by triples that it was not trained on; `episode` [b] numbers their episodes.
 
-    None for a model that tells no contacts.
+    None for a model without contacts.
     """
     seen, separation = examine(model, batch), model.separation()
     if seen is None or separation is None:
@@ -88,13 +88,13 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
         if contact.any() and not contact.all()
     ]
     rest, misplaced = max(rests, default=None), max((edge.spread for edge in edges), default=None)
-    # With nothing to go by, an object may be anywhere among the agent's positions; it is hardly ever farther off.
+    # Without other evidence the object may be anywhere among the agent's positions, and is hardly ever farther away.
     position = group.position(seen.agent)
     lost = _rms(position - position.mean(0))
     if misplaced is not None and len(edges) == len(contacts):
         lost = min(lost, position.shape[1] ** 0.5 * misplaced)
     error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5
-    has_body = METHODS[model.config.method].has_body  # else no other body can be advised
+    has_body = METHODS[model.config.method].has_body  # else the user cannot choose another body
     account = Quality(
         triples=len(batch.a),
         separation=separation,
@@ -113,16 +113,16 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
 
 
 def judge(quality: Quality) -> list[Finding]:
-    """What a user should know of a run; when the classes are not there, nothing else is worth saying."""
+    """Findings about a run; if contacts do not separate, that one alone."""
     if quality.separation < SEPARABLE:
         return [
             Finding(
                 "inseparable",
                 "forbids",
-                "touched and untouched triples do not separate",
+                "triples with and without contact do not separate",
                 {"valley": quality.separation, "wanted at least": SEPARABLE},
-                "The object's positions are not to be trusted. Are there contacts, and triples without one? Does the "
-                "object rest when it is not touched? Otherwise train longer.",
+                "Do not trust the object's positions. Are there triples of both kinds? Does the object rest without "
+                "contact? Otherwise train longer.",
             )
         ]
     found, unit = [], quality.unit
@@ -131,9 +131,9 @@ def judge(quality: Quality) -> list[Finding]:
             Finding(
                 "agent-residual",
                 "warns",
-                "the agent's learned displacements are not the actions",
+                "the agent's learned displacements differ from the actions",
                 {"residual, in actions": quality.equivariance / unit, "wanted below": UNSTEADY},
-                "Train longer; if it stays, `palpate check` says whether the actions are displacements at all.",
+                "Train longer; if that does not help, check with `palpate check` whether actions are displacements.",
             )
         )
     if quality.stay is not None and quality.stay > UNSTEADY * unit:
@@ -141,9 +141,10 @@ def judge(quality: Quality) -> list[Finding]:
             Finding(
                 "restless-object",
                 "warns",
-                "the object's learned position changes in triples where it was not touched",
+                "the object's learned position changes in triples without contact",
                 {"change, in actions": quality.stay / unit, "wanted below": UNSTEADY},
-                "Train longer, with more triples; if it stays, the object moves by itself or is not always to be seen.",
+                "Train longer, with more triples; if that does not help, the object moves by itself or is sometimes "
+                "hidden.",
             )
         )
     if quality.consistency is not None and quality.consistency < INCONSISTENT:
@@ -151,7 +152,7 @@ def judge(quality: Quality) -> list[Finding]:
             Finding(
                 "unexplained-contacts",
                 "warns",
-                "contacts do not follow from where the agent passes and where the object is",
+                "the positions of agent and object do not explain the contacts",
                 {"explained": quality.consistency, "wanted at least": INCONSISTENT},
                 "A long object needs body='ellipse' (in the plane). An object that moves without contact, or a second "
                 "object, cannot be explained. Otherwise train longer.",
@@ -162,10 +163,10 @@ def judge(quality: Quality) -> list[Finding]:
             Finding(
                 "no-angle",
                 "warns",
-                "the object's body came out nearly round, so its angle says little",
+                "the learned body is nearly round, so its angle means little",
                 {"long over short axis": quality.elongation, "wanted at least": ROUND},
-                "An object that is as long as wide, or does not turn, is better described by body='ball' or 'outline'. "
-                "Otherwise train longer.",
+                "For an object that is as long as wide, or does not turn, use body='ball' or 'outline'. Otherwise "
+                "train longer.",
             )
         )
     return found
@@ -175,15 +176,15 @@ class Boundary(NamedTuple):
     """The ball around the object that explains the contacts best."""
 
     radius: float
-    accuracy: float  # mean of the shares of contacts and of misses on their side of it
-    spread: float  # root mean square error, along one direction, that would leave as many on the wrong side
+    accuracy: float  # balanced accuracy of the contacts that it predicts
+    spread: float  # root mean square position error, along one direction, that would explain the wrong predictions
 
 
 def boundary(distance: Tensor, contact: Tensor) -> Boundary:
-    """Paths that pass at a distance d touch where d < r. With an error of spread s, misplaced paths lie behind the
-    border by s^2 / 2 times their density there, on average over all paths; both are measured, so s follows.
+    """Paths at a distance d < r are in contact. With a position error s, paths lie beyond the boundary by s^2 / 2 times
+    their density there, averaged over all paths. Both are measured, so s follows.
 
-    Contacts and misses weigh the same, however rare one is.
+    Both classes weigh the same, however rare one is.
     """
     share = contact.double().mean()
     weight = torch.where(contact, 0.5 / share, 0.5 / (1 - share))
@@ -193,7 +194,7 @@ def boundary(distance: Tensor, contact: Tensor) -> Boundary:
     best = loss.argmin()
     radius = radii[best, 0]
     right = (distance < radius) == contact
-    # On a line many paths lead through the centre, and a border there has no width to count in.
+    # In one dimension many paths lead through the centre, and a boundary there has no width to count in.
     width = torch.maximum(radius, distance.max() / RADII).clamp(min=1e-30)
     near = (distance - radius).abs() < width / 2
     density = (weight * near).mean() / width
@@ -203,8 +204,7 @@ def boundary(distance: Tensor, contact: Tensor) -> Boundary:
 
 
 def _unbroken(batch: Batch, episode: Tensor) -> Tensor:
-    """Numbers `[b]` the stretches in which each row begins where the one before ends; of an episode some rows may be
-    elsewhere."""
+    """Numbers `[b]` of stretches in which each row begins where the row before ends; an episode may have gaps."""
     device, broken = batch.o.device, torch.ones(len(episode), dtype=torch.bool)
     same = (batch.o_next[:-1] == batch.o[1:]).flatten(1).all(1) & (episode[:-1] == episode[1:]).to(device)
     broken[1:] = ~same.cpu()
@@ -212,7 +212,7 @@ def _unbroken(batch: Batch, episode: Tensor) -> Tensor:
 
 
 def _closure(group: Group, seen: Examination, action: Tensor, episode: Tensor) -> float | None:
-    """Residual of the displacement over `WINDOW` steps that follow each other; `episode` [b] numbers such rows."""
+    """Residual of the displacement over `WINDOW` consecutive steps; `episode` [b] numbers consecutive rows."""
     whole = (episode[WINDOW - 1 :] == episode[: len(episode) - WINDOW + 1]).nonzero()[:, 0]
     if not len(whole):
         return None

@@ -1,8 +1,7 @@
 """The optional last fit: a polynomial correction of smooth position bias, after training.
 
-A training step sees few triples, and the error that a whole region of the field has in common is a small part of what
-each of them says. The networks stay as they are; a polynomial of the positions is fitted, with the bodies, to the
-contacts of many fresh triples at once.
+A training step sees few triples, and hardly any of the bias that a whole region shares. So the networks stay fixed, and
+a polynomial of the positions is fitted, with the bodies, to the contacts of many fresh triples at once.
 Legend: n ambient dimension, t terms; `...` any batch shape.
 """
 
@@ -17,15 +16,15 @@ from torch import Tensor, nn
 from palpate.data.transitions import Batch
 
 DEGREE = 9
-OUTLIERS = 0.002  # of the positions on each side; beyond them the correction is that at the border
+OUTLIERS = 0.002  # share of positions beyond each border of the field; they get the correction at the border
 WEAKEST = 1e-6  # mean square of a mixture of terms, relative to the largest; weaker ones are not amplified
 ITERATIONS = 60  # of L-BFGS
-SHARE, JUDGES = 0.12, 0.2  # batches drawn for the fit, of as many as the run had; those of them that only judge it
-MOST_TRIPLES = 100_000  # all of them are used together
+SHARE, JUDGES = 0.12, 0.2  # batches for the fit per training step; share of them that only judge the fit
+MOST_TRIPLES = 100_000  # in all batches together: L-BFGS uses them at once
 
 
 class Correction(nn.Module):
-    """z + p(z), where p has all terms up to a degree; zero at first."""
+    """z + p(z), with a polynomial p of all terms up to a degree; p starts at zero."""
 
     centre: Tensor
     reach: Tensor
@@ -49,7 +48,7 @@ class Correction(nn.Module):
         return bool(self.coefficients.any())
 
     def measure(self, z: Tensor) -> None:
-        """Take the field from positions [N, n], and mix the terms so that they are independent there."""
+        """Set the field to the range of positions [N, n], and mix the terms so that they are uncorrelated there."""
         low, high = z.quantile(OUTLIERS, 0), z.quantile(1 - OUTLIERS, 0)
         self.centre.copy_((low + high) / 2)
         self.reach.copy_(((high - low) / 2).clamp(min=1e-6))
@@ -76,27 +75,27 @@ class Refinable(Protocol[Evidence]):
     def correction(self) -> Correction | None: ...
 
     def separable(self) -> bool:
-        """Whether contacts are told apart."""
+        """Whether contacts separate from other triples."""
 
     def evidence(self, batch: Batch) -> Evidence:
-        """What the networks, as they are, output for triples: a tuple of tensors [b, ...]."""
+        """The networks' outputs for triples: a tuple of tensors [b, ...]."""
 
     def uncorrected(self, evidence: Evidence) -> Tensor:
         """The positions [N, n] that the correction applies to."""
 
     def surprise(self, evidence: Evidence) -> Tensor:
-        """-log P(contacts) of the evidence, by the correction and the bodies."""
+        """-log P(contacts) of the evidence, given the correction and the bodies."""
 
     @property
     def movable(self) -> list[nn.Parameter]:
-        """What is fitted beside the correction."""
+        """Parameters that are fitted beside the correction."""
 
 
 @torch.no_grad()
 def refine(model: Refinable[Any], draw: Callable[[], Batch], steps: int) -> None:
-    """Fit the correction to batches that are drawn, as many as suit a run of `steps`.
+    """Fit the correction to drawn batches, whose number is proportional to `steps`.
 
-    Triples that the fit does not use must be explained better by it; otherwise all stays as it was.
+    The fit is kept only if it also explains other triples better.
     """
     correction, count = model.correction, math.ceil(SHARE * steps)
     if correction is None or correction.fitted or count < 2 or not model.separable():
@@ -119,9 +118,10 @@ def refine(model: Refinable[Any], draw: Callable[[], Batch], steps: int) -> None
 def keep_best(
     correction: Correction, bodies: list[nn.Parameter], surprise: Callable[[], Tensor], judge: Callable[[], Tensor]
 ) -> None:
-    """Minimise `surprise` over the bodies alone, and over correction and bodies; keep what `judge` finds smallest.
+    """Minimise `surprise` over the bodies alone, and over correction and bodies; keep the result with least `judge`.
 
-    A correction is not kept because the boundary fitted with it is sharper, and nothing changes where neither helps.
+    The fit of the bodies alone prevents keeping a correction only for its sharper boundary. If neither fit helps,
+    nothing changes.
     """
     everything = [correction.coefficients, *bodies]
 

@@ -1,4 +1,4 @@
-"""A trained model as a user meets it."""
+"""A trained model, for users."""
 
 import copy
 import math
@@ -18,12 +18,12 @@ from palpate.methods.base import Encoding, Model
 from palpate.methods.store import load_model, save_model
 
 ENCODE_ROWS, ENCODE_BYTES = 256, 256 * 1024**2
-TELLING_ROWS = 10  # known positions, from which on they can contradict the frame
+TELLING_ROWS = 10  # known positions, at least, that can contradict the frame
 
 
 @final
 class Representation:
-    """Arrays in their own layout go in, positions in the action's unit come out."""
+    """A trained model: observations in any layout go in, positions in the action's unit come out."""
 
     def __init__(self, model: Model, facts: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
         self.model = model.to(device).eval()
@@ -37,10 +37,10 @@ class Representation:
 
     @torch.no_grad()
     def encode(self, observation: Any) -> Encoding:
-        """Where agent and object are, for a batch of observations; numpy in, numpy out.
+        """Positions of agent and object for a batch of observations; numpy in, numpy out.
 
-        Two baselines leave something open: the object of a VAE is a latent, no position, and the two keypoints of a
-        Transporter come in no order and in the unit square of the picture. `palpate.evaluate` reads both.
+        Two baselines give no positions: the object of a VAE is a latent, and the two keypoints of a Transporter have no
+        order and lie in the unit square of the picture. `palpate.evaluate` reads both.
         """
         parts = [self.model.encode(o) for o in self._batches(observation)]
         agent, objects, covariances, orientations = map(_joined, zip(*parts, strict=True))
@@ -53,25 +53,24 @@ class Representation:
 
     @torch.no_grad()
     def border(self, observation: Any) -> Any:
-        """The learned body as a closed line [b, c, 2] around the object's position: where the agent's reference point
-        is when it just touches, or the ellipse of a Gaussian. `encode(o).object[:, None] + border(o)` is where the line
-        lies; its last point is joined to the first. None where there is no such line: actions not of the plane, and
-        models that place a point."""
+        """The learned body as a closed line [b, c, 2] around the object's position, on which the agent's reference
+        point just touches the object; for a Gaussian, its ellipse. `encode(o).object[:, None] + border(o)` is the line
+        in the common frame; its last point joins the first. None outside the plane, and for models without a body."""
         return self._answer(observation, [self.model.border(o) for o in self._batches(observation)])
 
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
-        """Probability [b] that the agent touched the object, given what came of it."""
+        """Probability [b] of contact, from the observations before and after."""
         _demand_equal_lengths(observation=observation, action=action, next_observation=next_observation)
         triples = zip(self._batches(observation), self._actions(action), self._batches(next_observation), strict=True)
         return self._contacts(observation, [self.model.contact(*triple) for triple in triples])
 
     @torch.no_grad()
     def would_touch(self, observation: Any, action: Any) -> Any:
-        """Probability [b] that moving by `action` touches the object, before moving, by geometry alone.
+        """Probability [b] of contact when the agent moves by `action`, predicted by geometry before the move.
 
-        1/2 is where the two bodies just touch, if half of all paths did: where few do, more of the predicted contacts
-        are false positives.
+        It is 1/2 where the two bodies just touch, as if half of all paths were in contact. If contacts are rarer, more
+        of the predicted contacts are false positives.
         """
         _demand_equal_lengths(observation=observation, action=action)
         pairs = zip(self._batches(observation), self._actions(action), strict=True)
@@ -96,10 +95,10 @@ class Representation:
             )
         if "object" in known_positions and not self.model.places_object:
             raise ValueError(
-                f"this model is {self.config.method!r}, whose object is no position; align it by the agent"
+                f"this model is {self.config.method!r}, whose object is not a position; align it by the agent"
             )
         if not self.model.tells_apart:
-            raise ValueError(f"this model is {self.config.method!r}, which does not say which of its points is which")
+            raise ValueError(f"this model is {self.config.method!r}, whose points have no order; align another model")
         o = known_positions["observation"]
         encoding = self.encode(o)
         names = [name for name in ("agent", "object") if name in known_positions]
@@ -112,14 +111,14 @@ class Representation:
         off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, places))
         if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
-                f"moved by the best translation, the estimates still lie {off:.3g} from the known positions, which are "
-                f"spread over {spread:.3g}: their frame may be turned, mirrored or scaled against that of the actions",
+                f"after the best translation, the estimates are still {off:.3g} from the known positions, whose spread "
+                f"is {spread:.3g}: their frame may be turned, mirrored or scaled against that of the actions",
                 stacklevel=2,
             )
         return Representation(self.model, self.facts | {"origin": origin.tolist()}, self._device)
 
     def to(self, device: torch.device | str) -> "Representation":
-        """The same representation, computing on another device."""
+        """A copy on another device."""
         return Representation(copy.deepcopy(self.model), self.facts, device)
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -138,7 +137,7 @@ class Representation:
         return self.model.group
 
     def _answer(self, observation: Any, parts: Sequence[Tensor | None]) -> Any:
-        """Of models with one object, without the object axis."""
+        """The joined parts, without the object axis if there is one object."""
         answer = _joined(parts)
         if answer is None:
             return None
@@ -146,11 +145,11 @@ class Representation:
 
     def _contacts(self, observation: Any, parts: Sequence[Tensor | None]) -> Any:
         if parts[0] is None:
-            raise ValueError(f"this model is {self.config.method!r}, which does not answer that; see docs/method.md")
+            raise ValueError(f"this model is {self.config.method!r}, which does not predict contacts")
         return self._answer(observation, parts)
 
     def _rows(self) -> int:
-        """Observations that are encoded at a time, in bounded memory."""
+        """Observations per block, for bounded memory."""
         return max(1, min(ENCODE_ROWS, ENCODE_BYTES // (4 * math.prod(self.config.observation_shape))))
 
     def _actions(self, action: Any) -> Iterator[Tensor]:
@@ -164,7 +163,7 @@ class Representation:
             yield block.to(self._device)
 
     def canonical(self, observation: Any) -> Tensor:
-        """Observations as the model itself reads them: pictures [b, c, h, w] with views stacked, or vectors [b, d]."""
+        """Observations in the model's layout: pictures [b, c, h, w] with views stacked, or vectors [b, d]."""
         o = observation if isinstance(observation, Tensor) else torch.from_numpy(np.ascontiguousarray(observation))
         shape, wanted = self.config.observation_shape, self.config.observation_dtype
         if o.is_floating_point() != (wanted == "float32") or (wanted == "uint8" and o.dtype != torch.uint8):
@@ -204,7 +203,7 @@ def _vectors(name: str, values: Any, count: int, n: int) -> Tensor:
     try:
         given = torch.as_tensor(values).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{name} is no array of numbers: {error}") from error
+        raise ValueError(f"{name} is not an array of numbers: {error}") from error
     if given.is_complex() or given.dtype == torch.bool:
         raise ValueError(f"{name} has dtype {given.dtype}; allowed are real numbers")
     vectors = given.float()
@@ -224,7 +223,7 @@ def _vectors(name: str, values: Any, count: int, n: int) -> Tensor:
 def _demand_equal_lengths(**arrays: Any) -> None:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"the arrays have {lengths} rows; rows belong together, so give as many of each")
+        raise ValueError(f"the arrays have {lengths} rows; give the same number of rows in each")
 
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Representation:

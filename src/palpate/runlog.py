@@ -1,4 +1,4 @@
-"""A run's folder: `run.json`, its settings, and `metrics.jsonl`, its readings; TensorBoard beside them if asked for."""
+"""A run's folder: settings in `run.json`, readings in `metrics.jsonl` and, if wanted, in TensorBoard."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from palpate.disk import LOCK, alone, append, as_json, named, write_whole
 from palpate.settings import demand_one, demand_same
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
-OVERWRITING = "overwriting"  # a new run, inside the folder of the one that it will replace
-# What training, evaluating and drawing leave in the folder, the last file first; nothing else in it is ever removed.
+OVERWRITING = "overwriting"  # folder of a new run, inside the folder of the run that it will replace
+# All that training, evaluating and drawing write to the folder, the last file first; nothing else is ever removed.
 LEFT = (
     COMPLETE, "model.safetensors", "metrics.jsonl", "checkpoint", "tensorboard", "figures", "report.html",
     "scores.json", "evaluations",
@@ -21,7 +21,7 @@ LEFT = (
 
 
 class RunLog:
-    """Appends a row per reading. Opened at a step, it forgets later rows: they belong to work that was lost."""
+    """Appends a row per reading. Opened at a step, it drops later rows: they belong to lost work."""
 
     def __init__(self, folder: Path | None, step: int, tensorboard: bool = False) -> None:
         self._path: Path | None = None
@@ -33,7 +33,7 @@ class RunLog:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
                 raise ValueError(
-                    "TensorBoard is not installed; do 'pip install palpate[tensorboard]' or leave it out"
+                    "TensorBoard is not installed; pip install 'palpate[tensorboard]', or leave it out"
                 ) from error
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`, up to a line that was cut short by a crash or is damaged."""
+    """The rows of a `metrics.jsonl`, up to the first incomplete or damaged line."""
     rows = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -75,7 +75,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 def run_folder(
     out: Path | None, described: Mapping[str, Any], *, resume: bool, overwrite: bool
 ) -> Iterator[Path | None]:
-    """The folder to train in, locked for other processes; when the block ends well, what it holds is in `out`.
+    """The folder to train in, locked for other processes. After the block, its content is in `out`.
 
     An overwriting run is made in a folder inside `out`, and replaces the old run only when it is complete. Until then
     the old model can be loaded, and the new run can be resumed.
@@ -92,7 +92,7 @@ def run_folder(
         out.mkdir(parents=True, exist_ok=True)
     with alone(out, inside=True):
         pending = out / OVERWRITING
-        _put_in_place(pending, out)  # where a process was killed while it did so
+        _put_in_place(pending, out)  # a process may have been killed while it did so
         if resume:
             folder = pending if (pending / RUN).exists() else out
             advice = "resume with the same settings, or start another folder"
@@ -110,7 +110,7 @@ def run_folder(
 
 
 def _put_in_place(pending: Path, out: Path) -> None:
-    """Replace the run in `out` by a complete one. Cut short at any point, the next call goes on with it."""
+    """Replace the run in `out` by a complete one. If it is interrupted, the next call continues."""
     if not (pending / COMPLETE).exists():
         if not (pending / RUN).exists():  # all was moved
             shutil.rmtree(pending, ignore_errors=True)
@@ -133,10 +133,10 @@ def _demand_overwritable(out: Path, overwrite: bool) -> None:
         )
     described = _described(out)
     ours = bool(described)
-    if described is None:  # damaged: with nothing but our files beside it, it was a run
+    if described is None:  # damaged: a run, if there are only our files beside it
         ours = {path.name for path in out.iterdir()} <= {RUN, LOCK, OVERWRITING, *LEFT}
     if not ours:
-        raise ValueError(f"{out} is not a run of palpate, so it is not overwritten; choose another folder")
+        raise ValueError(f"{out} is not a run of palpate and is not overwritten; choose another folder")
 
 
 def _demand_described(folder: Path) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _demand_described(folder: Path) -> dict[str, Any]:
 
 
 def _described(folder: Path) -> dict[str, Any] | None:
-    """What `run.json` says: empty where it is missing or none of ours, None where it is no JSON."""
+    """The content of `run.json`: empty if it is missing or not ours, None if it is not JSON."""
     try:
         described = json.loads((folder / RUN).read_bytes())
     except OSError:

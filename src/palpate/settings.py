@@ -1,4 +1,4 @@
-"""Compare the settings that something was made with to those asked for now."""
+"""Compare the settings of existing results with those given now."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ NAMED = 3  # differences in one message
 def demand_one(*, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise ValueError(
-            "resume (--resume) goes on with what is there and overwrite (--force) begins anew; give one of them"
+            "resume (--resume) continues the existing work and overwrite (--force) replaces it; give only one"
         )
 
 
 def demand_same(where: Path, found: Any, wanted: Mapping[str, Any], advice: str) -> None:
-    """Refuse what is at `where` unless it was made with the settings wanted, which may be nested."""
+    """Refuse results at `where` that were made with other settings than `wanted`; settings may be nested."""
     changes = list(islice(_differences(found, _plain(wanted)), NAMED))
     if changes:
         raise ValueError(f"{where} was made with other settings: {', '.join(changes)}; {advice}")
@@ -33,7 +33,7 @@ def _differences(found: Any, wanted: Any, name: str = "all") -> Iterator[str]:
 
 
 def _plain(settings: Mapping[str, Any]) -> Any:
-    """As JSON gives them back: tuples are lists, numbers of numpy are numbers."""
+    """As JSON returns them: tuples as lists, numpy numbers as plain numbers."""
     return json.loads(json.dumps(settings, default=lambda number: number.item()))
 
 

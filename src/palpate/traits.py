@@ -1,4 +1,4 @@
-"""The methods by name, and what each can do; free of torch, so that settings are chosen before anything heavy loads."""
+"""The methods by name, and what each can do. Without torch, so settings are chosen before anything heavy loads."""
 
 from importlib import import_module
 from typing import Any, NamedTuple, get_args
@@ -7,11 +7,11 @@ from palpate.config import Objective
 
 
 class Traits(NamedTuple):
-    """What the rest of the package needs to know of a method before it is built."""
+    """What other code needs of a method before its model is built."""
 
     home: str  # module:class
     reconstructs: bool = False  # it draws pictures of the size that it sees
-    shifts: bool = False  # its losses hold in a picture that is shifted as a whole
+    shifts: bool = False  # its losses allow a shift common to all pictures of a batch
     predicts: bool = False  # it predicts contacts from geometry, so that moves can be chosen
     refines: bool = False  # it has a last fit
     has_body: bool = False  # it learns a body
@@ -30,12 +30,12 @@ METHODS: dict[str, Traits] = {
     "transporter": Traits("palpate.methods.transporter:Transporter", reconstructs=True),
     "supervised": Traits("palpate.methods.supervised:Supervised", muon=True, unsupervised=False),
 }
-# Where the agent carries the cameras.
+# Methods with cameras on the agent.
 CARRIED = {"contact": "egocentric", "egocentric": "egocentric", "supervised": "supervised"}
 
 
 def resolve(method: str, objective: str, egocentric: bool) -> str:
-    """The name in `METHODS` for what a user writes as method, objective and egocentric."""
+    """The name in `METHODS` for a user's method, objective and egocentric."""
     what, name, allowed = "method", method, ("interaction", *METHODS)
     if method == "interaction":
         what, name, allowed = "objective", objective, get_args(Objective)
@@ -44,7 +44,7 @@ def resolve(method: str, objective: str, egocentric: bool) -> str:
     if not egocentric:
         return name
     if name not in CARRIED:
-        raise ValueError(f"egocentric is True; allowed is False for {name!r}, which needs a camera that stands still")
+        raise ValueError(f"egocentric is True; allowed is False for {name!r}, which needs a fixed camera")
     return CARRIED[name]
 
 

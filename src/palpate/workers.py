@@ -80,7 +80,7 @@ class Worker:
 
 
 def ready(workers: Collection[Worker]) -> list[Worker]:
-    """Wait until at least one worker has an answer or is gone; returns all of those."""
+    """Wait until at least one worker has an answer or is gone; return all of these."""
     found = wait([worker.pipe for worker in workers])
     return [worker for worker in workers if worker.pipe in found]
 

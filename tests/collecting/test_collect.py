@@ -494,7 +494,7 @@ class TestResume:
     def test_two_at_once_are_refused(self, how: dict[str, bool]) -> None:
         self.stop()
         before = sorted(self.folder.iterdir())
-        with alone(self.folder), pytest.raises(Busy, match="another process is at"):
+        with alone(self.folder), pytest.raises(Busy, match="another process works in"):
             self.collect(**how)
         assert sorted(self.folder.iterdir()) == before
         assert self.collect(resume=True) == self.straight()
@@ -533,7 +533,7 @@ class TestResume:
     def test_resumed_and_forced(self) -> None:
         self.stop()
         with pytest.raises(
-            ValueError, match=r"resume \(--resume\) goes on .* overwrite \(--force\) begins anew; give one"
+            ValueError, match=r"resume \(--resume\) continues .* overwrite \(--force\) replaces it; give only one"
         ):
             self.collect(resume=True, overwrite=True)
         assert self.collect(resume=True) == self.straight()

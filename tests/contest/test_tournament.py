@@ -129,7 +129,7 @@ class TestCommand:
         words = ("reproduce", "control", "--preset", "small", "--device", "cpu", "--out", tmp_path, "--seeds", 1)
         code, said, err = command(*words, "--methods", "truth")
         assert code == 0, err
-        assert "1 policies trained, 0 were there" in said
+        assert "1 policies trained, 0 existed" in said
         (tmp_path / "control" / "curves.png").unlink()
         code, said, err = command(*words, "--figures-only")
         assert code == 0, err

@@ -63,7 +63,7 @@ def test_as_a_process_with_workers(tmp_path: Path) -> None:
     command = [*COMMAND, *learned, *where, "--tensorboard"]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stderr
-    assert "1 runs made, 0 were there" in done.stdout
+    assert "1 runs made, 0 existed" in done.stdout
     assert "no runs from true states yet" in done.stdout
     row = json.loads((out / "interaction-0.json").read_text())
     assert [point[0] for point in row["curve"]] == [0, 80]
@@ -82,11 +82,11 @@ def test_seeds_skipping_and_force(run: Run, tmp_path: Path) -> None:
     where = ["--representation", "truth", "--out", tmp_path, "--workers", 0, *SHORT]
     code, out, err = run(*where, "--seeds", 2)
     assert code == 0, err
-    assert "2 runs made, 0 were there" in out
+    assert "2 runs made, 0 existed" in out
     assert "| truth | 2 | 80 |" in out
     first = (tmp_path / "truth-0.json").read_text()
     code, out, _ = run(*where, "--first-seed", 1, "--seeds", 2)
-    assert "1 runs made, 1 were there" in out
+    assert "1 runs made, 1 existed" in out
     assert (tmp_path / "truth-0.json").read_text() == first
     code, out, _ = run("--out", tmp_path)  # nothing is run
     assert code == 0
@@ -125,7 +125,7 @@ def test_another_trained_model_is_another_setting(run: Run, tmp_path: Path) -> N
     model, out = save_model(tmp_path / "model"), tmp_path / "out"
     where = ["--representation", "interaction", "--model", model, "--out", out, "--workers", 0, *SHORT]
     assert run(*where)[0] == 0
-    assert "0 runs made, 1 were there" in run(*where)[1]
+    assert "0 runs made, 1 existed" in run(*where)[1]
     again = Representation(load_model(model)[0], {"origin": [1.0, 0.0]})
     again.save(model, overwrite=True)
     refused(run(*where), "interaction-0.json was made with other settings: weights was")
@@ -136,9 +136,11 @@ def test_another_trained_model_is_another_setting(run: Run, tmp_path: Path) -> N
 def test_one_process_at_a_run(run: Run, tmp_path: Path) -> None:
     with alone(tmp_path / "truth-0"):
         refused(
-            run("--representation", "truth", "--out", tmp_path, *SHORT), "another process is at truth-0; wait for it"
+            run("--representation", "truth", "--out", tmp_path, *SHORT), "another process works in truth-0; wait for it"
         )
-        refused(run("--representation", "truth", "--out", tmp_path, "--force", *SHORT), "another process is at truth-0")
+        refused(
+            run("--representation", "truth", "--out", tmp_path, "--force", *SHORT), "another process works in truth-0"
+        )
 
 
 def test_ctrl_c_prints_how_to_go_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +150,7 @@ def test_ctrl_c_prints_how_to_go_on(run: Run, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(room.demand_ppo(), "train", stopped)
     code, _, err = run("--representation", "truth", "--out", tmp_path, "--force")
     assert code == 130
-    assert err.strip().endswith(f"To go on:\n  palpate control --representation truth --out {tmp_path}")
+    assert err.strip().endswith(f"To continue:\n  palpate control --representation truth --out {tmp_path}")
 
 
 @pytest.mark.parametrize(

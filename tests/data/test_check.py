@@ -155,7 +155,7 @@ def test_a_checkup_reads_well() -> None:
         "forbids: b: what is wrong (share 0.5). Do this.",
         "warns: a: less (share 0.1). Do that.",
         "measured: triples 1,200, action rms 0.25",
-        "these data should not be trained on as they are (arrays alone, no training run)",
+        "blocking problems: do not train on these data as they are (arrays alone, no training run)",
     ]
     assert (found.good, Checkup(findings=[mild]).good, Checkup().good) == (False, True, True)
     assert found.as_dict()["findings"][0]["evidence"] == {"share": 0.5}

@@ -146,7 +146,7 @@ class TestSplit:
         for ours, theirs in zip(labelled.split(0.3, seed=2), triples.split(0.3, seed=2), strict=True):
             assert torch.equal(ours.truth.agent, theirs.action)
 
-    @pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")
+    @pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
     def test_fit_holds_out_whole_episodes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[torch.Tensor] = []
         from palpate import api
@@ -163,7 +163,7 @@ class TestSplit:
         assert len(set(seen[0].tolist())) == 2
         assert model.facts["quality"]["closure"] is not None
 
-    @pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")
+    @pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
     def test_rows_of_one_episode_do_not_follow_each_other(self) -> None:
         """They are held out here and there, so nothing adds up over them."""
         model = palpate.fit(long(count=1, each=301), steps=1, device="cpu", progress=False)
@@ -176,7 +176,7 @@ class TestSplit:
         model = palpate.fit(triples, method="vae", steps=1, device="cpu", progress=False)
         assert model.encode(o).agent.shape == (40, 2)
 
-    @pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")
+    @pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
     def test_of_a_long_episode_a_part_is_looked_at(self) -> None:
         model = palpate.fit(long(count=2, each=1301), steps=1, device="cpu", progress=False)
         assert model.facts["quality"]["triples"] == 1000

@@ -187,7 +187,7 @@ def collected(num: int, seed: int) -> Labelled:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:touched and untouched triples do not separate")  # not sharply in 400 steps
+@pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")  # not sharply in 400 steps
 def test_it_finds_the_object() -> None:
     learned = palpate.fit(
         collected(6000, 0).transitions,

@@ -135,5 +135,5 @@ def test_keypoints_sit_on_the_sprites() -> None:
     assert scores.l_test < 0.01
     assert scores.swap_rate is not None
     assert scores.swap_rate < 0.05
-    with pytest.raises(ValueError, match="does not say which of its points is which"):
+    with pytest.raises(ValueError, match="whose points have no order"):
         model.align({"observation": test.transitions.rows(slice(0, 2)).o, "agent": test.truth.agent[:2]})

@@ -207,7 +207,7 @@ class TestRuns:
     def test_two_processes_do_not_make_one_run(self, place: Place) -> None:
         (case,) = vanilla("supervised")
         place.run(case).parent.mkdir(parents=True)
-        with alone(place.run(case)), pytest.raises(Busy, match="another process is at vanilla-supervised-0"):
+        with alone(place.run(case)), pytest.raises(Busy, match="another process works in vanilla-supervised-0"):
             perform(case, place)
         perform(case, place)
         assert place.result(case).exists()
@@ -423,13 +423,13 @@ class TestCommandLine:
         assert "Traceback" not in err
         *_, says, again = err.splitlines()
         assert says.startswith("palpate: stopped after step ")
-        assert says.endswith(" of 30; 0 of 1 runs are finished. To go on:")
+        assert says.endswith(" of 30; 0 of 1 runs are finished. To continue:")
         assert "--force" not in again
         *verb, more = *shlex.split(again)[:2], shlex.split(again)[2:]
         assert verb == ["palpate", "reproduce"]
         code, said, err = run(*more)
         assert code == 0, err
-        assert "1 runs made, 0 were there, 0 failed" in said
+        assert "1 runs made, 0 existed, 0 failed" in said
         assert "| vanilla | supervised | 1 |" in said
         (path,) = (out / "sprites").glob("vanilla-*.json")
         assert json.loads(path.read_text())["resumed_at"] > 0
@@ -455,7 +455,7 @@ class TestCommandLine:
         monkeypatch.setattr(runs, "fit", broken)
         code, said, err = run("sprites", "--out", tmp_path, *self.ONLY)
         assert code == 1
-        assert "0 runs made, 0 were there, 1 failed" in said
+        assert "0 runs made, 0 existed, 1 failed" in said
         assert "palpate: sprites/vanilla-supervised-0: ArithmeticError: lost count\n" in err
         assert "Traceback" not in err
 

@@ -1,4 +1,4 @@
-"""Shapes of what the agent touches, one file each. A new shape is a `Body` under a name in `BODIES`."""
+"""Shapes of objects, one file each. A new shape is a `Body` with a name in `BODIES`."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""What a body promises, and how far a path passes from one.
+"""The interface of a body, and the clearance between a path and a body.
 
-A body is what the agent's reference point must not enter: the object dilated by the agent. It is convex. A few scalars
-that all observations share describe it; its pose may differ from one observation to the next.
+A body is the region that the agent's reference point cannot enter: the object dilated by the agent. It is convex. All
+observations share the few scalars of its shape; its pose may differ between observations.
 Lengths are in units of the actions' root mean square.
 Legend: n ambient dimension, p numbers of a pose, d directions; `...` any batch shape.
 """
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from palpate.geometry import Segment
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
-LR_SCALE = 10.0  # a few scalars shared by all triples can follow the networks much faster
-SHAPE_FROM = 0.4  # of the run: a shape is learned when positions are known
+LR_SCALE = 10.0  # scalars that all triples share can learn much faster than networks
+SHAPE_FROM = 0.4  # share of the run after which the shape is learned; before, positions are too inaccurate
 FIRST_RADIUS = 0.25
 
 
@@ -35,7 +35,7 @@ class Body(nn.Module, ABC):
 
     @abstractmethod
     def size(self, pose: Tensor) -> Tensor:
-        """Its mean radius, `[...]`."""
+        """The mean radius, `[...]`."""
 
     def pose(self, raw: Tensor) -> Tensor:
         """The pose `[..., p]` for a network's output [..., pose_width]."""
@@ -53,11 +53,11 @@ class Body(nn.Module, ABC):
         return None
 
     def turned2(self, pose: Tensor, pose_next: Tensor) -> Tensor:
-        """How far turning from one pose to the other moves the body's tips, squared: `[...]`."""
+        """Squared distance that turning from one pose to the other moves the body's tips, `[...]`."""
         return pose.new_zeros(pose.shape[:-1])
 
     def measure(self, unit: Tensor) -> None:
-        """Take what is known of the body into units of the actions' root mean square."""
+        """Convert the body's known lengths to units of the actions' root mean square."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Optimiser groups; `starts` is the share of the run before which a group is not updated."""
@@ -68,14 +68,14 @@ class Body(nn.Module, ABC):
         return [p for p in self.parameters() if p.requires_grad]
 
     def vitals(self, unit: Tensor) -> dict[str, float]:
-        """Its scalars, lengths in the action's unit; waits for the device."""
+        """The body's scalars, lengths in the action's unit; waits for the device."""
         return {}
 
 
 class Sized(Body):
     """A body with one mean radius, which is learned or known.
 
-    `radius` is the sum of the two bodies' radii in the action's unit, where it is known.
+    `radius` is the sum of the agent's and the object's radius, in the action's unit, if it is known.
     """
 
     def __init__(self, n: int, *, radius: float | None = None) -> None:
@@ -115,15 +115,15 @@ class Sized(Body):
 
 
 def clearance(body: Body, centre: Tensor, pose: Tensor, path: Segment) -> Tensor:
-    """How far a path passes from a convex body at `centre` [..., n], `[...]`; negative: how deep it enters.
+    """Distance `[...]` between a path and a convex body at `centre` [..., n]; negative: how deep the path enters.
 
-    A path misses the body if in some direction all of it lies beyond the support: the clearance is the largest such
-    gap. A path that passes by has it toward its nearest point, which is exact. A path that ends beside the body may
-    have it elsewhere, toward the flat of a side; it is compared in the body's facets.
+    A path misses the body if in some direction all of it lies beyond the support; the clearance is the largest such
+    gap. If the path passes by, this gap is toward its nearest point, exactly. If the path ends beside the body, the gap
+    may be in another direction, such as the normal of a flat side; the body's facets are searched for it.
     """
     offset = path.offset(centre)
     length2 = offset.square().sum(-1, keepdim=True)
-    toward = torch.where(length2 > DISTANCE_EPS, offset, 1.0)  # next to the centre any direction will do
+    toward = torch.where(length2 > DISTANCE_EPS, offset, 1.0)  # at the centre any direction is right
     toward = toward / toward.norm(dim=-1, keepdim=True)
     distance = torch.sqrt(length2 + DISTANCE_EPS).squeeze(-1)
     passing = distance - body.support(toward[..., None, :], pose).squeeze(-1)
@@ -134,6 +134,6 @@ def clearance(body: Body, centre: Tensor, pose: Tensor, path: Segment) -> Tensor
     def gaps(toward: Tensor) -> Tensor:
         return path.least_along(toward, centre) - body.support(toward, pose)  # [..., d]
 
-    # Choose, then measure: the gradient of a maximum over many, compiled, may divide 0 by 0.
+    # Choose, then measure: in compiled code the gradient of a maximum over many values may divide 0 by 0.
     widest = facets[gaps(facets).argmax(-1), None]  # [..., 1, n]
     return torch.maximum(passing, gaps(widest).squeeze(-1))

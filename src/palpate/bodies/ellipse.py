@@ -1,6 +1,6 @@
 """An ellipse with a rim: a long body in the plane that turns.
 
-A disc-shaped agent touches the object dilated by that disc, and a dilated ellipse is no ellipse: a rod becomes a
+A disc-shaped agent touches the object dilated by that disc. A dilated ellipse is not an ellipse: a rod becomes a
 stadium. So a rim of equal width surrounds the ellipse.
 """
 
@@ -13,17 +13,17 @@ from palpate.bodies.base import LR_SCALE
 from palpate.bodies.planar import PlanarBody
 from palpate.geometry import axis_angle, ellipse
 
-# Long over short axis where the network is sure of the angle. As long as no angles are known the best body is round,
-# and with a round body none would ever be learned.
+# Long over short axis for a certain angle. Without angles the best body is round, and a round body teaches no angles;
+# so it starts long.
 FIRST_RATIO = 3.0
-WIDEST_RIM = 0.98  # of the shorter semi-axis: beyond it lies a line, whose support has a corner
+WIDEST_RIM = 0.98  # of the shorter semi-axis: a rim of 1 would surround a line, whose support has a corner
 
 
 @final
 class Ellipse(PlanarBody):
-    """Its pose is the long axis by its doubled angle, a vector [..., 2] in the unit disc.
+    """The pose is the doubled angle of the long axis, as a vector [..., 2] in the unit disc.
 
-    A vector shorter than 1 means an uncertain angle, and a rounder body. An angle as a unit vector would be a saddle.
+    A vector shorter than 1 means an uncertain angle and a rounder body. Unit vectors would start at a saddle point.
     """
 
     pose_width = 2
@@ -70,8 +70,7 @@ def rimmed(direction: Tensor, axis: Tensor, radius: Tensor | float, log_ratio: T
 
     `axis` [..., 2], `radius` and `log_ratio` are those of `geometry.ellipse` and give the semi-axes of the whole. The
     rim is a `share` of the shorter one. With a and b, the semi-axes without the rim, h = rim +
-    sqrt(a^2 cos^2 + b^2 sin^2) of the angle to the long axis. No angle is computed, so that a disc (axis 0) is an
-    ordinary point.
+    sqrt(a^2 cos^2 + b^2 sin^2) of the angle to the long axis. No angle is computed, so a disc (axis 0) has a gradient.
     """
     length = torch.sqrt(axis.square().sum(-1) + 1e-24)
     k = log_ratio * length / 2
@@ -82,4 +81,4 @@ def rimmed(direction: Tensor, axis: Tensor, radius: Tensor | float, log_ratio: T
     # (a^2 - b^2) times the cosine of the doubled angle to the long axis; a - b = 2 radius sinh k.
     odd = (a + b) * (2 * radius * torch.sinh(k) / length) * (doubled * axis).sum(-1)
     inner2 = (a.square() + b.square() + odd) / 2
-    return rim + torch.sqrt(inner2.clamp(min=0) + 1e-12)  # across a rod, rounding may take all of it
+    return rim + torch.sqrt(inner2.clamp(min=0) + 1e-12)  # across a rod, rounding may give less than 0

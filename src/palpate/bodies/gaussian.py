@@ -15,7 +15,7 @@ LEAST_DIAGONAL = 1e-3
 
 @final
 class Gaussian(Body):
-    """Its pose [..., n * n] is a lower triangular root of the covariance, row by row."""
+    """The pose [..., n * n] is a lower triangular root of the covariance, row by row."""
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Gaussian(Body):
         return (direction @ self.root(pose)).norm(dim=-1)
 
     def facets(self, like: Tensor) -> Tensor | None:
-        return around(DIRECTIONS, like) if self.n == 2 else None  # elsewhere a path looks deeper inside than it is
+        return around(DIRECTIONS, like) if self.n == 2 else None  # None may underestimate the clearance
 
     def covariance(self, pose: Tensor) -> Tensor:
         root = self.root(pose)

@@ -28,7 +28,7 @@ class Outline(PlanarBody):
 def log_outline(direction: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """log of the support over the mean radius in unit directions [..., 2]: `[...]`, for coefficients [K - 1] from
     k = 2."""
-    x, y = real, imaginary = direction.unbind(-1)  # a compiler has no complex numbers
+    x, y = real, imaginary = direction.unbind(-1)  # compiled code has no complex numbers
     total = torch.zeros_like(x)
     for cosine, sine in zip(cosines, sines, strict=True):
         real, imaginary = real * x - imaginary * y, real * y + imaginary * x

@@ -7,8 +7,8 @@ from torch import Tensor
 from palpate.bodies.base import Sized
 from palpate.geometry import around
 
-# Directions in which the ends of a path are compared with the body. At most a thousandth of the radius is lost; beside
-# the straight side of a rod, or where a path runs along a body's end, a fortieth of their length.
+# Directions in which the ends of a path are compared with the body. The error is at most a thousandth of the radius.
+# For paths beside the straight side of a rod, or along a body's end, it is at most a fortieth of their length.
 DIRECTIONS = 128
 
 

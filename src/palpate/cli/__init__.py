@@ -1,4 +1,4 @@
-"""The command line: argv, print, exit, and nothing else. A verb is a file; whatever is heavy is imported inside it."""
+"""The command line: parse, print, exit. A verb is a file; heavy imports are inside it."""
 
 import difflib
 import os
@@ -38,8 +38,8 @@ DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, fr
 
 
 def main() -> None:
-    """Exit 0: done. 2: the user's mistake, in one line. 3: `check` found what forbids training. 130: stopped by Ctrl-C.
-    1: our bug, with its traceback."""
+    """Exit 0: done. 1: our bug, with its traceback. 2: the user's mistake, in one line. 3: `check` found blocking
+    problems. 130: stopped by Ctrl-C."""
     arguments = sys.argv[1:] or ["--help"]
     if arguments == ["--version"]:
         print(f"palpate {__version__}")
@@ -56,7 +56,7 @@ def main() -> None:
     except KeyboardInterrupt:
         print("palpate: stopped", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # whoever reads our output has seen enough; nothing may be flushed to it at exit
+    except BrokenPipeError:  # the reader of our output has closed it; nothing may be flushed to it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         if os.environ.get("PALPATE_TRACEBACK"):
@@ -72,21 +72,21 @@ def _demand_verb(word: str) -> None:
     if word not in (*verbs, "--help", "-h") and not word.startswith("--tyro"):  # which prints completions for a shell
         near = difflib.get_close_matches(word, verbs, 1)
         allowed = f"did you mean {near[0]!r}?" if near else f"allowed are {', '.join(verbs)}"
-        raise ValueError(f"{word!r} is no verb of palpate; {allowed}")
+        raise ValueError(f"{word!r} is not a verb of palpate; {allowed}")
 
 
 def _demand_flags(arguments: list[str]) -> None:
-    """`collect` takes its world as a word, so people try the same with `train`. A flag that is given twice has its
-    second value, as is usual; of one that takes several, the first would be lost."""
+    """Refuse two common mistakes: a world without --env, as in `collect`, and a repeated flag of several values, whose
+    first values would be lost."""
     for flag in OF_SEVERAL:
         if arguments.count(flag) > 1:
-            raise ValueError(f"{flag} is given twice; give it once, with all its values behind it")
+            raise ValueError(f"{flag} is given twice; give it once, followed by all its values")
     if arguments[0] == "train" and len(arguments) > 1 and not arguments[1].startswith("-"):
         raise ValueError(f"train takes a world as --env {arguments[1]}, a file as --data {arguments[1]}")
 
 
 def _explain(error: Exception, arguments: list[str]) -> None:
-    """Ends that are neither done nor a bug; whatever else it is goes on as it came."""
+    """Explain interruptions and mistakes, and exit; any other error is raised again."""
     from palpate.collecting.parts import Stopped
     from palpate.reproduce.crew import Halted
     from palpate.training.loop import Interrupted
@@ -95,17 +95,17 @@ def _explain(error: Exception, arguments: list[str]) -> None:
 
     if isinstance(error, Halted):
         again = shlex.join(["palpate", *(a for a in arguments if a != "--force")])
-        print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
+        print(f"palpate: {error}. To continue:\n  {again}", file=sys.stderr)
         sys.exit(130)
     if isinstance(error, WorkerError):
         print(f"{error.trace}palpate: {_one_line(error)}", file=sys.stderr)
         sys.exit(1)
-    resume = [] if arguments[0] in ("control", "reproduce") else ["--resume"]  # those go on by themselves
+    resume = [] if arguments[0] in ("control", "reproduce") else ["--resume"]  # those resume by themselves
     if isinstance(error, Interrupted | Stopped):
         again = shlex.join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), *resume])
-        print(f"palpate: {error}. To go on:\n  {again}", file=sys.stderr)
+        print(f"palpate: {error}. To continue:\n  {again}", file=sys.stderr)
         sys.exit(130)
-    # An extra that is not installed; any other module that is missing is our bug.
+    # An extra that is not installed; any other missing module is our bug.
     extra = isinstance(error, ModuleNotFoundError) and "pip install 'palpate[" in str(error)
     if extra or isinstance(error, NonFiniteLoss) or type(error).__module__.startswith("gymnasium.error"):
         print(f"palpate: {error}", file=sys.stderr)

@@ -18,7 +18,7 @@ class Check:
     log: Positional[Path]
     """HDF5 file of triples or of episodes."""
     probe: bool = True
-    """Whether to make the short training run."""
+    """Make the short training run."""
 
     def __call__(self) -> None:
         from palpate.doctor.check import check

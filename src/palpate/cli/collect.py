@@ -11,57 +11,57 @@ from palpate.cli.pairs import literal, pairs
 
 @dataclass(frozen=True, kw_only=True)
 class Collect:
-    """Write triples of a world to an HDF5 file, with the true states in a group of their own.
+    """Write triples of a world to an HDF5 file, with the true states in a separate group.
 
     Until the file is complete, OUT.parts holds small readable files of triples. Ctrl-C, a full disk or a crash lose
     nothing, and --resume continues to the same rows as without the interruption. The two Soccer ids give the same
-    triples for a seed, seen by other cameras.
+    triples for a seed, seen by different cameras.
 
-    Any other Gymnasium environment is stepped with random actions; a reading of it is written info:KEY,
-    observation:KEY or observation, with [2] or [0:2] for a part. See docs/own-world.md.
+    Any other Gymnasium environment is stepped with random actions. A reading of it is info:KEY, observation:KEY or
+    observation, with [2] or [0:2] for a part. See docs/own-world.md.
     """
 
     env: Positional[str]
     """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/Soccer-v0,
-    palpate/SoccerFirstPerson-v0, or any Gymnasium id, as MODULE:ID where a module must be imported to make it known."""
+    palpate/SoccerFirstPerson-v0, or any Gymnasium id; MODULE:ID imports the module that registers it."""
     num: int = 10_000
-    """How many triples."""
+    """Number of triples."""
     out: Path
     """The file."""
     seed: int = 0
     size: int | None = None
     """Pixels on a side (Sprites, Soccer)."""
     contact_share: float | None = None
-    """Wanted share of contacts (Sprites, Soccer); as the world has it when left out."""
+    """Share of contacts (Sprites, Soccer). Default: the world's."""
     natural: bool = False
-    """Take contacts as random motion gives them (Sprites, Soccer)."""
+    """Share of contacts of random motion (Sprites, Soccer)."""
     agent_position: str | None = None
-    """Other worlds: where to read the agent's position, such as info:pos; the triple's action is how far it went. When
-    left out, info:displacement where there is one, else the action itself."""
+    """Other worlds: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
+    Default: info:displacement if there is one, else the action itself."""
     observation: str | None = None
-    """Other worlds: what is seen, such as observation:pixels, or render; the whole observation when left out."""
+    """Other worlds: reading of the observation, such as observation:pixels, or render. Default: the whole
+    observation."""
     aggregate: int | None = None
-    """Other worlds: environment steps of a triple, all with one action; 1 when left out."""
+    """Other worlds: environment steps of a triple, all with one action. Default: 1."""
     settle: int | None = None
-    """Other worlds: steps to wait at most until nothing moves; triples that never rest are dropped and counted."""
+    """Other worlds: most steps to wait until nothing moves; triples that never rest are dropped and counted."""
     hold: str | None = None
-    """Other worlds: the action while waiting, such as 0,0, or where to read it; 0 when left out."""
+    """Other worlds: the action while waiting, such as 0,0, or a reading of it. Default: 0."""
     watch: tuple[str, ...] = ()
-    """Other worlds: readings that must rest, beside the agent's position; the observation when left out."""
+    """Other worlds: readings that must rest, beside the agent's position. Default: the observation."""
     tolerance: float | None = None
-    """Other worlds: a number that changes by no more than this in a step rests; 0.001 when left out."""
+    """Other worlds: largest change in a step of a number at rest. Default: 0.001."""
     truth: tuple[str, ...] = ()
-    """Other worlds: true states to measure with, such as object=info:block_pose[:2] angle=info:block_pose[2]
-    contact=moved."""
+    """Other worlds: readings of true states, for measuring, such as object=info:block_pose[:2]
+    angle=info:block_pose[2] contact=moved."""
     option: tuple[str, ...] = ()
     """Options of the environment, such as obs_type=pixels max_episode_steps=120."""
     workers: int | None = None
-    """Processes that make triples (not Sprites); as many as there are cores for us when left out. The triples are the
-    same with any number."""
+    """Processes that make triples (not Sprites); the triples do not depend on it. Default: one per available core."""
     resume: bool = False
-    """Continue a collection that was stopped; the settings must be the same, --num may be larger or smaller."""
+    """Continue a stopped collection with the same settings; only --num may differ."""
     force: bool = False
-    """Overwrite the file, and the parts of a collection that was stopped."""
+    """Overwrite the file, and the parts of a stopped collection."""
 
     def __call__(self) -> None:
         import time
@@ -93,7 +93,7 @@ class Collect:
             print(f"dropped: {', '.join(f'{count} {reason}' for reason, count in lost.items())}")
 
     def _options(self) -> dict[str, Any]:
-        """The options that were given: of the world, and of how it is stepped."""
+        """The given options of the world and of its stepping."""
         names = ("size", "agent_position", "observation", "aggregate", "settle", "tolerance")
         said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.natural:

@@ -21,8 +21,8 @@ class Control:
     """
 
     representation: Representations | None = None
-    """What the policy sees. interaction: ours; paper: the paper's objective; truth: the true states, the limit; pixels:
-    learned end to end. Left out: nothing is run, and what is in OUT is compared."""
+    """Input of the policy. interaction: ours; paper: the paper's objective; truth: the true states, the limit; pixels:
+    learned end to end. Default: make no run, only compare the runs in OUT."""
     model: str | None = None
     """Folder of the trained model, for interaction, paper, vae and transporter; {seed} in it stands for the seed."""
     seeds: int = 1
@@ -48,7 +48,7 @@ class Control:
             finished, skipped = control(
                 self.representation, seeds, self.settings, self.out, model=self.model, force=self.force
             )
-            print(f"{len(finished)} runs made, {len(skipped)} were there")
+            print(f"{len(finished)} runs made, {len(skipped)} existed")
         table, written = write_contest(self.out)
         films = [self.out / name / "film.gif" for name in finished]
         print_results({"": table}, [*written, *(path for path in films if path.exists())])

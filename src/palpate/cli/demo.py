@@ -11,12 +11,12 @@ class Demo:
     out: Path = Path("runs/demo")
     """Folder of the run."""
     steps: int = 500
-    """Optimiser steps; 1500 are three times as long and half the distance off."""
+    """Optimiser steps; 1500 take three times as long and halve the error."""
     seed: int = 0
     resume: bool = False
-    """Continue a run that was stopped."""
+    """Continue a stopped run."""
     force: bool = False
-    """Overwrite a run that is there."""
+    """Overwrite an existing run."""
 
     def __call__(self) -> None:
         from palpate.demo import SIZE, demo
@@ -25,7 +25,7 @@ class Demo:
         agent, thing = outcome.pixels
         scores = outcome.scores
         print(f"\n{scores}\n")
-        print(f"L_test is {scores.l_test:.2g}; answering the mean always would score {scores.constant['l_test']:.2g}.")
+        print(f"L_test is {scores.l_test:.2g}; always answering the mean would score {scores.constant['l_test']:.2g}.")
         print(f"On average the agent is off by {agent:.2f} pixels and the object by {thing:.2f}, of {SIZE}.")
         print(f"Look at  {outcome.folder / 'figures' / 'overlay.png'}")
         print(f"Read     {outcome.folder / 'report.html'}")

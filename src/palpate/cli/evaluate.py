@@ -8,16 +8,16 @@ from tyro.conf import Positional
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Measure a trained model on labelled triples it has not seen; print a table, draw, report."""
+    """Measure a trained model on labelled triples it was not trained on: table, figures, report."""
 
     run: Positional[Path]
     """Folder of a run or of a saved model."""
     data: Path
     """HDF5 file with true states, as `palpate collect` writes it."""
     out: Path | None = None
-    """Folder of the report; RUN/evaluations/NAME-OF-DATA when left out."""
+    """Folder of the report. Default: RUN/evaluations/NAME-OF-DATA."""
     force: bool = False
-    """Overwrite an evaluation that is there."""
+    """Overwrite an existing evaluation."""
 
     def __call__(self) -> None:
         from palpate.data.labelled import Labelled

@@ -11,18 +11,18 @@ from tyro.conf import Positional
 class Export:
     """Write a trained model to one file that runs without palpate; see docs/deploy.md.
 
-    Raw observations go in, in batches of any size; agent, object, covariance and orientation come out, in the action's
-    unit. The file is compared with the model first, and not written where they disagree.
+    Input: raw observations, in batches of any size. Output: agent, object, covariance and orientation, in the action's
+    unit. The export is compared with the model first, and not written if they disagree.
     """
 
     run: Positional[Path]
     """Folder of a run or of a saved model."""
     format: Literal["onnx", "torch"] = "onnx"
-    """onnx for onnxruntime and its kin; torch for torch.export.load."""
+    """onnx for onnxruntime and others; torch for torch.export.load."""
     out: Path | None = None
-    """The file; RUN/model.onnx or RUN/model.pt2 when left out."""
+    """The file. Default: RUN/model.onnx or RUN/model.pt2."""
     data: Path | None = None
-    """HDF5 file of triples whose first observations are compared too, beside random ones."""
+    """HDF5 file of triples; its first observations are compared too, beside random ones."""
     force: bool = False
     """Overwrite the file."""
 

@@ -1,4 +1,4 @@
-"""What verbs print when they are done."""
+"""Output of verbs when they are done."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -12,7 +12,7 @@ def pairs(flag: str, pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def literal(text: str) -> Any:
-    """A number, true, a tuple and so on where it reads as one in Python, else the text itself."""
+    """The value of a Python literal, or of true and false; else the text itself."""
     if text in ("true", "false"):
         return text == "true"
     try:

@@ -1,4 +1,4 @@
-"""The parser's complaints in one line: tyro draws each as a box."""
+"""The parser's error boxes as one line."""
 
 import difflib
 import io
@@ -59,7 +59,7 @@ def _flags(verb: Any) -> Iterator[str]:
 
 
 def _named(missing: list[str], verb: Any) -> list[str]:
-    """What is missing, words without a flag by their names: the parser knows their types alone."""
+    """The names of missing options and positional arguments; for the latter the parser gives only types."""
     hints = get_type_hints(verb, include_extras=True)
     words = [name.upper() for name, hint in hints.items() if POSITIONAL in getattr(hint, "__metadata__", ())]
     flags = [each for each in missing if each.startswith("-")]
@@ -67,7 +67,7 @@ def _named(missing: list[str], verb: Any) -> list[str]:
 
 
 def _flattened(box: str) -> tuple[str, list[str], list[str]]:
-    """What a box says, without its frame and the help in it; what is missing; and what is not known."""
+    """The text of a box without its frame and help, the missing options, and the unknown ones."""
     title, *lines = COLOUR.sub("", box).splitlines()
     sections: list[list[str]] = [[]]
     for line in lines:
@@ -80,6 +80,6 @@ def _flattened(box: str) -> tuple[str, list[str], list[str]]:
     says = re.sub(r"^Error parsing (\S*__\S*: )?", "", says).removesuffix(".")
     if "Required options" not in title:
         return says[:1].lower() + says[1:], [], []
-    # Names stand four deep, their help deeper.
+    # Names are indented by four spaces, their help by more.
     names = [[line.strip() for line in section if re.match(r" {4}\S", line)] for section in sections]
     return says, names[0], names[1] if any("Unrecognized" in line for line in sections[1]) else []

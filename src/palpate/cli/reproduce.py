@@ -26,31 +26,31 @@ class Reproduce:
     """
 
     experiment: Positional[Literal["sprites", "soccer", "ablation", "shares", "control", "all"]]
-    """What to run; all leaves control out when --worlds, --methods or --slurm are given."""
+    """What to run; all excludes control if --worlds, --methods or --slurm are given."""
     seeds: int = 3
     """Seeds 0 to SEEDS - 1 of every run."""
     preset: Literal["small", "paper"] | None = None
     """paper: ResNet-18s, 100 x 100 pixels, 2,500 steps, for a GPU. small: small CNNs, 50 x 50, 300 steps, for CPUs.
-    Default: paper where there is a GPU."""
+    Default: paper if there is a GPU."""
     out: Path = Path("results")
     """Folder of the results."""
     data: Path = Path("data")
-    """Folder of the Soccer sets, which are collected once, by all cores."""
+    """Folder of the Soccer sets, which are collected once, on all cores."""
     worlds: tuple[str, ...] = ()
     """Only these worlds, for instance vanilla background."""
     methods: tuple[str, ...] = ()
-    """Only these methods, for instance ours transporter; of control interaction, paper, vae, transporter, pixels or
+    """Only these methods, for instance ours transporter; for control, interaction, paper, vae, transporter, pixels or
     truth."""
     steps: int | None = None
-    """Optimiser steps in place of the preset's."""
+    """Optimiser steps. Default: the preset's."""
     paper_schedule: bool = False
     """Train paper and paper-gaussian also on the paper's own schedule: 100 epochs over a fixed set, Adam at 1e-3."""
     device: Literal["cpu", "cuda"] | None = None
     """Where to train. Default: a GPU if there is one."""
     compile: bool | None = None
-    """Use torch.compile; the preset decides when left out."""
+    """Use torch.compile. Default: the preset's."""
     jobs: int | None = None
-    """Runs at a time, each with its share of the cores; when left out, one on a GPU, else one for each core."""
+    """Runs at a time, each with its share of the cores. Default: one on a GPU, else one per core."""
     slurm: bool = False
     """Submit each run as a job of a Slurm cluster, and wait for them; needs the extra palpate[slurm]."""
     partition: str | None = None
@@ -71,7 +71,7 @@ class Reproduce:
 
         if self.experiment == "control" and (self.worlds or self.slurm or self.paper_schedule):
             raise ValueError(
-                "control is played in one world and on this machine; leave out --worlds, --slurm and --paper-schedule"
+                "control runs in one world and on this machine; leave out --worlds, --slurm and --paper-schedule"
             )
         experiments = {"all": EXPERIMENTS, "control": ()}.get(self.experiment, (self.experiment,))
         if self.figures_only:
@@ -88,12 +88,12 @@ class Reproduce:
         if failed:
             for name, message in failed.items():
                 print(f"palpate: {name}: {' '.join(message.split())}", file=sys.stderr)
-            print("Their tracebacks are in .runs; the same command tries them again", file=sys.stderr)
+            print("Their tracebacks are in .runs; the same command repeats them", file=sys.stderr)
             sys.exit(1)
 
     @property
     def _plays(self) -> bool:
-        """Whether policies are trained, too."""
+        """Whether policies are trained too."""
         only = self.worlds or self.methods or self.slurm
         return self.experiment == "control" or (self.experiment == "all" and not only)
 
@@ -116,7 +116,7 @@ class Reproduce:
         planned = cases(experiments, preset, self.seeds, paper_schedule=self.paper_schedule, **only)
         report = reproduce(planned, place, jobs=self.jobs, slurm=slurm, force=self.force)
         print_results(report.tables, report.written)
-        print(f"{len(report.finished)} runs made, {len(report.skipped)} were there, {len(report.failed)} failed")
+        print(f"{len(report.finished)} runs made, {len(report.skipped)} existed, {len(report.failed)} failed")
         return report.failed
 
     def _play(self, preset: Any, place: Any) -> dict[str, str]:
@@ -135,11 +135,11 @@ class Reproduce:
         )
         learned = games.representations
         if learned.failed:
-            print("control: no policy is trained before all representations are there")
+            print("control: no policy is trained before all representations exist")
             return learned.failed
         table, written = write_contest(self.out / FOLDER)
         print_results(learned.tables | {"control": table}, [*learned.written, *written])
-        print(f"{len(games.finished)} policies trained, {len(games.skipped)} were there")
+        print(f"{len(games.finished)} policies trained, {len(games.skipped)} existed")
         return {}
 
     def _redraw(self, experiments: tuple[Any, ...]) -> None:
@@ -164,9 +164,7 @@ class Reproduce:
                 raise ValueError(f"partition is {self.partition!r}, but nothing is submitted; add --slurm")
             return None
         if self.preset is None:
-            raise ValueError(
-                "preset is left out, but the jobs run elsewhere; with --slurm give --preset"
-            )
+            raise ValueError("preset is left out, but the jobs run elsewhere; with --slurm give --preset")
         if self.jobs is not None:
             raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")
         return Slurm(partition=self.partition, minutes=self.time, gpus=int(self.preset == "paper"))

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Learn a representation from a file of triples or from a world that streams fresh ones."""
+    """Learn a representation from a file of triples or from a streamed world."""
 
     data: Path | None = None
     """HDF5 file of triples."""
     env: str | None = None
     """World to stream from instead, for instance palpate/Sprites-v0."""
     size: int | None = None
-    """Pixels on a side of a streamed world; 100 when left out."""
+    """Pixels on a side of a streamed world. Default: 100."""
     contact_share: float | None = None
-    """Share of contacts of a streamed world; 0.5 when left out."""
+    """Share of contacts of a streamed world. Default: 0.5."""
     out: Path
     """Folder of the run."""
     method: Method = "interaction"
@@ -33,14 +33,13 @@ class Train:
     encoder: Encoder | None = None
     """Default: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
     shrink: int | None = None
-    """Average pictures over squares of so many pixels first. Default: as the encoder needs."""
+    """Side, in pixels, of the squares over which pictures are averaged. Default: as the encoder needs."""
     test: Path | None = None
-    """Labelled file to measure on during and after the run; a streamed world makes its own,
-    with as many contacts as it trains on."""
+    """Labelled file to measure on during and after the run. Default: a streamed world makes its own test set."""
     resume: bool = False
-    """Continue a run that was stopped."""
+    """Continue a stopped run."""
     force: bool = False
-    """Overwrite a run that is there."""
+    """Overwrite an existing run."""
     scene: OmitArgPrefixes[ObjectiveConfig] = field(default_factory=ObjectiveConfig)
     training: OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
 
@@ -56,9 +55,7 @@ class Train:
         options = {name: getattr(self, name) for name in ("size", "contact_share") if getattr(self, name) is not None}
         if options and self.env is None:
             name, value = next(iter(options.items()))
-            raise ValueError(
-                f"{name} is {value}, but the triples of --data are as they are; it is for a world of --env"
-            )
+            raise ValueError(f"{name} is {value}, but the triples of --data are fixed; it is for a world of --env")
         source: Any = self.data
         if self.env is not None:
             source = stream_world(self.env, device=training_device(self.training), **options)

@@ -1,1 +1,1 @@
-"""Which triples were in contact."""
+"""Which triples are in contact."""

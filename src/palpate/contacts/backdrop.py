@@ -1,4 +1,4 @@
-"""What an agent that carries its own cameras would see if there were no object.
+"""The view without the object, for cameras on the agent.
 
 Legend: b batch, n ambient dimension, k corners of a cell.
 """
@@ -8,25 +8,25 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-PICTURES = 600  # of the grid, about
-REACH = 2.0  # standard deviations of the agent's places that the grid covers; a uniform spread reaches 1.73
-RATE = 0.1  # at which pictures follow what is seen
-USUAL_RATE = 0.03  # at which the deviations do
+PICTURES = 600  # in the grid, approximately
+REACH = 2.0  # standard deviations of the agent's positions that the grid covers; a uniform distribution reaches 1.73
+RATE = 0.1  # update rate of the pictures
+USUAL_RATE = 0.03  # update rate of the usual deviations
 MEMORY = 0.01  # weight of a batch in the running averages
-UNUSUAL = (4.0, 12.0)  # times the usual deviation: from where on a pixel shows the object, and more counts as much
-STILL = 0.5  # of the mean deviation: a pixel that deviates less counts as one that does so much
-LEAST_LEFT = 1e-6  # in a first small batch nothing may be unusual
+UNUSUAL = (4.0, 12.0)  # times the usual deviation: a pixel above the first is foreground; above the second it saturates
+STILL = 0.5  # of the mean deviation; it is added to each pixel's usual deviation
+LEAST_LEFT = 1e-6  # a small first batch may have no foreground
 
 
 class Backdrop(nn.Module):
-    """A grid of pictures over the agent's places, read between the nearest ones; what is unlike them is left.
+    """A grid of average pictures over the agent's positions; it removes the background from an observation.
 
-    From one place the agent always sees the same world, but for the object, which is here and there: so the average
-    picture of a place is the world without it. Between two places edges move, and no average of pictures follows them;
-    so the grid also learns by how much each pixel usually deviates, and only what deviates far more is left.
+    From one position the agent always sees the same world, except for the object, which moves. So the average picture
+    of a position shows the world without the object. Between grid points edges move, and interpolated pictures do not
+    follow them. So the grid also learns the usual deviation of each pixel, and only much larger deviations remain.
 
-    What is left must not tell where the agent stands. A network that could read that would say that the object stands
-    in one place of the world, which no untouched triple contradicts.
+    The remaining foreground must not reveal the agent's position. From it a network could place the object at a fixed
+    point of the world, which agrees with all triples without contact.
     """
 
     pictures: Tensor
@@ -47,14 +47,14 @@ class Backdrop(nn.Module):
         self.register_buffer("centre", torch.zeros(n))
         self.register_buffer("spread", torch.ones(n))
         self.register_buffer("deviation", torch.ones(()))  # mean of all
-        self.register_buffer("left", torch.ones(()))  # mean square of what is left
+        self.register_buffer("left", torch.ones(()))  # mean square of the foreground
         self.register_buffer("seen", torch.zeros(()))  # batches
         sides = torch.tensor(list(itertools.product((0, 1), repeat=n)))
         self.register_buffer("sides", sides, persistent=False)  # [k, n]
         self.register_buffer("strides", self.cells ** torch.arange(n), persistent=False)
 
     def forward(self, x: Tensor, z_int: Tensor) -> Tensor:
-        """What is left of `x` [b, ...] seen from `z_int` [b, n], on a scale of 1; in training the pictures follow."""
+        """The foreground of `x` [b, ...] seen from `z_int` [b, n], with mean square 1. Training updates the grid."""
         with torch.no_grad():
             if self.training:
                 self._measure(z_int)
@@ -71,7 +71,7 @@ class Backdrop(nn.Module):
             return rest / self.left.sqrt().clamp(min=LEAST_LEFT)
 
     def _corners(self, z_int: Tensor) -> tuple[Tensor, Tensor]:
-        """The pictures around each place [b, k] and their weights [b, k], which sum to 1."""
+        """Indices of the pictures around each position, `[b, k]`, and their weights `[b, k]`, which sum to 1."""
         place = ((z_int.float() - self.centre) / (REACH * self.spread)).clamp(-1, 1)
         place = (place + 1) / 2 * (self.cells - 1)
         low = place.floor().clamp(max=self.cells - 2)
@@ -80,22 +80,22 @@ class Backdrop(nn.Module):
         return ((low.long()[:, None] + self.sides) * self.strides).sum(-1), weight
 
     def _between(self, grid: Tensor, corner: Tensor, weight: Tensor) -> Tensor:
-        """What the grid holds between the corners [b, k], [b, ...]."""
+        """The grid interpolated between the corners [b, k], `[b, ...]`."""
         return (self._beside(weight, grid) * grid[corner]).sum(1)
 
     def _share(self) -> Tensor:
-        """Weight of this batch in an average: plain over the first batches, running from then on."""
+        """Weight of this batch: in a plain average of the first batches, then in a running one."""
         return (1 / self.seen).clamp(min=MEMORY)
 
     def _measure(self, z_int: Tensor) -> None:
-        """Where the agents are."""
+        """Update the centre and spread of the agents' positions."""
         self.seen += 1
         spread, centre = torch.std_mean(z_int.float(), dim=0)
         self.centre.lerp_(centre, self._share())
         self.spread.lerp_(spread.clamp(min=1e-3), self._share())
 
     def _follow(self, grid: Tensor, corner: Tensor, weight: Tensor, step: Tensor) -> None:
-        """What the grid holds near each place goes a step [b, ...]; where there are several, their average."""
+        """Add steps [b, ...] to the grid near each position; several steps at one corner are averaged."""
         at = corner.flatten()
         share = weight.new_zeros(len(grid)).index_add_(0, at, weight.flatten())
         weight = weight / share.clamp(min=1.0)[corner]
@@ -103,5 +103,5 @@ class Backdrop(nn.Module):
 
     @staticmethod
     def _beside(weight: Tensor, x: Tensor) -> Tensor:
-        """[b, k] ready to be multiplied with pictures [b, k, ...]."""
+        """Weights [b, k] reshaped to multiply pictures [b, k, ...]."""
         return weight.view(*weight.shape, *(1 for _ in x.shape[1:]))

@@ -1,4 +1,4 @@
-"""W: where scenes are told apart, and contacts by how far a scene moves (paper, Sec. 4.2).
+"""W separates scenes; how far a scene moves in W shows whether a triple is in contact (paper, Sec. 4.2).
 
 Legend: b batch, k objects, m dimension of W.
 """
@@ -49,7 +49,7 @@ class Scenes(nn.Module):
         return squared_distance(w, w_next)
 
     def observe(self, w: Tensor, w_next: Tensor) -> Tensor:
-        """Contacts `[b, k]` bool of a batch; in training the splits remember its distances."""
+        """Contacts `[b, k]` bool of a batch; in training the splits store its distances."""
         distances = self.distance(w, w_next).detach()
         if self.training:
             unrelated = self.distance(w_next, w_next.roll(1, 0)).detach()
@@ -71,12 +71,12 @@ class Scenes(nn.Module):
         return torch.stack([self.split(i).share for i in range(len(self))])
 
     def reliable(self, contact: Tensor) -> Tensor:
-        """Contacts `[b]` of any object whose two classes are apart by now; device work only."""
+        """Contacts `[b]` with any object whose two classes are separated; device work only."""
         apart = torch.stack([self.split(i).reliable() for i in range(len(self))])
         return (contact & apart).any(1)
 
     def separation(self) -> float:
-        """That of the object with the poorest split."""
+        """The separation of the worst split."""
         return min(self.split(i).separation() for i in range(len(self)))
 
     def separable(self) -> bool:
@@ -89,7 +89,7 @@ class Scenes(nn.Module):
 
     @contextmanager
     def recalling(self, distances: Tensor) -> Iterator[None]:
-        """As if the splits remembered these distances [N, k] alone."""
+        """Use the thresholds of `recall` for a while."""
         with ExitStack() as stack:
             for i in range(len(self)):
                 stack.enter_context(self.split(i).recalling(distances[:, i]))

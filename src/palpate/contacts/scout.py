@@ -1,4 +1,4 @@
-"""Where the agent carries its cameras: what finds the object first, and which triples are contacts.
+"""For cameras on the agent: a network that finds the object first, and the contacts that follow from it.
 
 Legend: b batch, n ambient dimension.
 """
@@ -16,23 +16,22 @@ from palpate.objectives.contact import levelled
 from palpate.objectives.contrastive import squared_distance
 from palpate.objectives.paper import stay
 
-HALVED_FROM = 64  # pixels on a side from which half of them suffice
-NEAR = 0.02  # share of unrelated scenes whose objects lie so near each other that they count as in one place
+HALVED_FROM = 64  # pictures with at least this many pixels on a side are halved
+NEAR = 0.02  # quantile of unrelated scenes' distances; objects nearer than this count as in one place
 WEIGHT = 100.0  # of L_-
 # L_- levels off at first at FIRST_LEVEL units, and from LEVELLED_BY of the run on at LEVEL.
 FIRST_LEVEL, LEVEL, LEVELLED_BY = 1.0, 0.3, 0.4
 
 
 class Scout(nn.Module):
-    """A network that sees only what stands out from a backdrop, and outputs where that is.
+    """A network that sees only the foreground of a backdrop, and outputs its position.
 
-    The agent's position is added to the network's output. There an object that stays moves by -a as the agent sees it,
-    and no place in the world does: L_- over all triples, contacts as outliers, finds it up to a constant, and how far
-    it moves identifies the contacts. It is the W of such observations: InfoNCE would identify pairs by what stands
-    still.
+    The agent's position is added to the output. Relative to the agent, an object at rest moves by -a. So L_- over all
+    triples, with contacts as outliers, finds the object up to a constant. How far the position moves identifies the
+    contacts. The scout replaces W, because InfoNCE would identify pairs by the background.
 
-    What stands out is cut from its surroundings, so the position is a rough one; phi_ext, which sees all, follows it at
-    first. A trained model needs no scout.
+    The foreground lacks its surroundings, so the position is rough. phi_ext, which sees everything, follows the scout
+    at first. A trained model needs no scout.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -50,18 +49,18 @@ class Scout(nn.Module):
         return inputs.group.place(z_int, self.branch(inputs.augmented(left, generator)))
 
     def observe(self, place: Tensor, place_next: Tensor) -> Tensor:
-        """Contacts `[b]` bool by how far the positions [b, n] moved; in training the split remembers that."""
+        """Contacts `[b]` bool by how far the positions [b, n] moved; in training the split stores the distances."""
         distances = squared_distance(place, place_next).detach()
         if self.training:
             self.split.update(distances, squared_distance(place_next, place_next.roll(1, 0)).detach())
         return self.split(distances)
 
     def loss(self, place: Tensor, place_next: Tensor, progress: Tensor) -> Tensor:
-        """L_- of all triples, which levels off."""
+        """L_- of all triples; large distances level off."""
         level = FIRST_LEVEL * (LEVEL / FIRST_LEVEL) ** (progress / LEVELLED_BY).clamp(max=1.0)
         return WEIGHT * levelled(stay(place, place_next), level).mean()
 
 
 def place_split() -> Split:
-    """For positions, whose distances are lengths: more of the small ones say nothing than in W."""
+    """A split of distances between positions: more of the small ones are noise than in W."""
     return Split(floor=NEAR)

@@ -1,6 +1,6 @@
-"""Which triples were touched: splitting the distances d_W(w, w') in two (paper, Sec. 4.2; Otsu 1979).
+"""Which triples are in contact: the distances d_W(w, w') split in two (paper, Sec. 4.2; Otsu 1979).
 
-What a step needs stays on the device and has fixed shapes, so that it can be captured in a CUDA graph.
+The work of a training step stays on the device and has fixed shapes, so that a CUDA graph can capture it.
 """
 
 from collections.abc import Iterator
@@ -12,17 +12,16 @@ from torch import Tensor, nn
 WINDOW = 4096  # distances that the threshold is computed from
 FLOOR = 0.001  # quantile of unrelated scenes' distances below which all distances count as equal
 SMALLEST = 1e-5  # o = o' gives d_W = 0
-SEPARABLE = 0.5  # least emptiness of the valley between two classes that can be told apart
-FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances on which classes can be judged, and of the rarer one when recalled
-PLACES = 32  # between two classes, where the threshold may lie
+SEPARABLE = 0.5  # least emptiness of the valley between two separate classes
+FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances needed to judge the classes; of the rarer class in `recall`
+PLACES = 32  # intervals between the classes' means, to search the threshold in
 SMALLEST_SHARE = 0.005  # fewer than this are outliers, not a class
 
 
 def otsu(values: Tensor, valid: Tensor | None = None) -> Tensor:
     """The threshold of exact one-dimensional 2-means over `values` [N]: midway between the two classes' borders.
 
-    Only entries where `valid` [N] holds count. All values equal: the threshold is that value, and `values > threshold`
-    is empty.
+    Only entries with `valid` [N] count. If all values are equal, the threshold is that value, and no value exceeds it.
     """
     if valid is None:
         valid = torch.ones_like(values, dtype=torch.bool)
@@ -35,23 +34,22 @@ def otsu(values: Tensor, valid: Tensor | None = None) -> Tensor:
     total = (ordered * weight).cumsum(0)
     below, above = count[:-1], count[-1] - count[:-1]
     gap = total[:-1] / below.clamp(min=1) - (total[-1] - total[:-1]) / above.clamp(min=1)
-    # Between-class variance of a cut after each position; a cut inside a run of equal values is none.
+    # Between-class variance of a cut after each position; equal values cannot be cut.
     between = torch.where(ordered[1:] > ordered[:-1], below * above * gap.square(), 0.0)
     best, cut = between.max(dim=0, keepdim=True)
-    threshold = (ordered.gather(0, cut) + ordered.gather(0, cut + 1)) / 2  # plain indexing would ask the host
+    threshold = (ordered.gather(0, cut) + ordered.gather(0, cut + 1)) / 2  # plain indexing would wait for the host
     return torch.where(best > 0, threshold, ordered[-1])[0].to(values.dtype)
 
 
 class Split(nn.Module):
-    """Remembers the distances of many batches and says which triples were touched.
+    """Stores the distances of many batches and decides which triples are in contact.
 
-    The threshold is Otsu's over the last `window` distances, so a batch without contacts, or with nothing else, is
-    split as well as any other. `window` = 0 takes the batch alone, as the paper does.
+    The threshold is Otsu's over the last `window` distances, so a batch may have no contacts, or only contacts.
+    `window` = 0 uses each batch alone, as the paper does.
 
-    On the logarithm a floor helps: the distances of untouched triples shrink over orders of magnitude, and when
-    contacts are rare 2-means would rather cut that wide class in two. Two unrelated scenes tell how close different
-    scenes ever come; distances below the `floor` quantile of those are all the same to us. Once the classes are apart
-    the threshold then moves from Otsu's to the emptiest place between them.
+    On the logarithm, distances without contact spread over orders of magnitude. If contacts are rare, 2-means would cut
+    that wide class in two. So distances below the `floor` quantile of unrelated scenes' distances count as equal. Once
+    the classes are separate, the threshold moves from Otsu's to the emptiest place between them.
     """
 
     distances: Tensor
@@ -65,18 +63,18 @@ class Split(nn.Module):
     def __init__(self, *, on: str = "log", window: int = WINDOW, floor: float = FLOOR) -> None:
         super().__init__()
         self.on, self.window, self.floor = on, window, floor
-        kept = window or 1024  # a threshold of one batch is still worth looking at over several
+        kept = window or 1024  # the separation is judged over several batches
         self.register_buffer("distances", torch.full((kept,), torch.nan))
         self.register_buffer("unrelated", torch.full((kept,), torch.nan))
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
         self.register_buffer("smallest", torch.tensor(SMALLEST))  # distances below it count as equal to it
         self.register_buffer("threshold", torch.zeros(()))  # on the scale of `scaled`
-        self.register_buffer("share", torch.tensor(0.5))  # of touched triples
+        self.register_buffer("share", torch.tensor(0.5))  # of contacts
         self.register_buffer("valley", torch.zeros(()))  # see `separation`
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor) -> None:
-        """Remember d_W(w, w') of a batch and d_W of unrelated pairs, `[b]` each, and move the threshold."""
+        """Store d_W(w, w') of a batch and d_W of unrelated pairs, `[b]` each, and update the threshold."""
         kept = len(self.distances)
         slots = (self.seen + torch.arange(len(distances), device=distances.device)[-kept:]) % kept
         self.distances.index_copy_(0, slots, distances[-kept:])
@@ -87,7 +85,7 @@ class Split(nn.Module):
         known = ~distances.isnan()
         if self.floor > 0:
             rank = (self.floor * known.sum()).long()
-            ordered = unrelated.sort().values  # NaN, the slots not filled yet, come last
+            ordered = unrelated.sort().values  # NaN, the empty slots, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
         self._judge(self.scaled(distances.nan_to_num(1.0)), known)
 
@@ -95,16 +93,16 @@ class Split(nn.Module):
         cut = otsu(scaled, known)
         valley, emptiest = _between(scaled, (scaled > cut) & known, (scaled <= cut) & known, cut)
         self.valley.copy_(valley)
-        # Above a floor the untouched are one point and Otsu's middle lies among the contacts.
+        # With a floor the class without contact is one point, and Otsu's threshold lies among the contacts.
         self.threshold.copy_(torch.where(valley >= SEPARABLE, emptiest, cut) if self.floor > 0 else cut)
         self.share.copy_(((scaled > self.threshold) & known).sum() / known.sum())
 
     @torch.no_grad()
     def recall(self, distances: Tensor) -> None:
-        """Remember these distances [N] alone, of triples that were not trained on, if they show two classes as well.
+        """Take the threshold from distances [N] of triples that were not trained on, if they have two classes too.
 
-        A network brings the untouched pairs that it has seen closer together than others: a threshold close above those
-        would take some of the others for contacts. Where the others do not separate, that is remembered of them.
+        Training brings pairs without contact closer together than new ones. A threshold just above them gives false
+        positives among new triples. If the new triples do not separate, only that is stored.
         """
         count, kept = len(distances), len(self.distances)
         if not self.window or min(count, kept) < FEWEST or self.separation() < SEPARABLE:
@@ -122,7 +120,7 @@ class Split(nn.Module):
 
     @contextmanager
     def recalling(self, distances: Tensor) -> Iterator[None]:
-        """As if it remembered these distances [N] alone; see `recall`."""
+        """Use the threshold of `recall` for a while."""
         before = self._state()
         self.recall(distances)
         try:
@@ -138,54 +136,51 @@ class Split(nn.Module):
             value.copy_(state[name])
 
     def scaled(self, distances: Tensor) -> Tensor:
-        """Distances on the axis the split is made on."""
+        """Distances on the axis of the split."""
         return distances if self.on == "d" else torch.maximum(distances, self.smallest).log()
 
     def forward(self, distances: Tensor) -> Tensor:
-        """Which triples were touched, `[b]` bool."""
+        """Contacts, `[b]` bool."""
         return self.scaled(distances) > self.threshold
 
     def reliable(self) -> Tensor:
-        """Whether contacts can be acted on: a threshold of one batch, or between classes that are not apart yet, is
-        not trusted so far; device work only."""
+        """Whether contacts are reliable: the classes are separate, and the threshold is not of one batch alone; device
+        work only."""
         return (self.valley >= SEPARABLE) & (self.window > 0)
 
     def apart(self) -> Tensor:
-        """Whether there are two classes, neither of them a few outliers; device work only."""
+        """Whether there are two classes, each more than a few outliers; device work only."""
         return (self.valley >= SEPARABLE) & (torch.minimum(self.share, 1 - self.share) >= SMALLEST_SHARE)
 
     def separation(self) -> float:
-        """How empty the valley between the two classes remembered is: 1 empty, 0 or less no valley at all.
+        """Emptiness of the valley between the two classes: 1 is empty, 0 or less is no valley.
 
-        Few outliers beside one class, and a memory too short to judge, count as no valley.
+        A few outliers beside one class, or too few stored distances, count as no valley.
         """
         kept = int((~self.distances.isnan()).sum())
         rarer = min(float(self.share), 1 - float(self.share)) * kept
         return float(self.valley) if kept >= FEWEST and rarer >= max(2, SMALLEST_SHARE * kept) else 0.0
 
     def probability(self, distances: Tensor) -> Tensor:
-        """P(touched) for distances d_W `[b]`: 1/2 at the threshold, and as steep as two equally wide normal classes
-        with the means and the spread remembered would make it."""
-        scaled = self._remembered()
-        touched = scaled > self.threshold
-        if touched.all() or not touched.any():
+        """P(contact) for distances d_W `[b]`: 1/2 at the threshold, with the slope of two equally wide normal classes
+        that have the means and the spread of the stored distances."""
+        scaled = self.scaled(self.distances[~self.distances.isnan()])
+        contact = scaled > self.threshold
+        if contact.all() or not contact.any():
             return self(distances).to(distances.dtype)
-        low, high = scaled[~touched].mean(), scaled[touched].mean()
-        spread2 = (scaled - torch.where(touched, high, low)).square().mean().clamp(min=1e-6)
+        low, high = scaled[~contact].mean(), scaled[contact].mean()
+        spread2 = (scaled - torch.where(contact, high, low)).square().mean().clamp(min=1e-6)
         return torch.sigmoid((self.scaled(distances) - self.threshold) * (high - low) / spread2)
 
-    def _remembered(self) -> Tensor:
-        return self.scaled(self.distances[~self.distances.isnan()])
 
+def _between(scaled: Tensor, contact: Tensor, other: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
+    """Emptiness of the valley at the cut, and the emptiest place between the two classes' means.
 
-def _between(scaled: Tensor, touched: Tensor, untouched: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
-    """How empty the valley at the cut is, and where between the two classes' means it is emptiest.
-
-    The first is one minus the density around the cut over that of the sparser class around its mean: a single class,
-    whatever its shape, is denser at its cut than on at least one side, and scores 0 or less.
+    The emptiness is 1 minus the density around the cut over the density of the sparser class around its mean. A single
+    class of any shape is denser at its cut than on at least one side, so its emptiness is 0 or less.
     """
-    low, high = ((scaled * side).sum() / side.sum().clamp(min=1) for side in (untouched, touched))
-    known = touched | untouched
+    low, high = ((scaled * side).sum() / side.sum().clamp(min=1) for side in (other, contact))
+    known = contact | other
 
     def near(at: Tensor, width: float) -> Tensor:
         return (((scaled - at[:, None]).abs() <= (high - low) * width) & known).sum(1)
@@ -193,11 +188,11 @@ def _between(scaled: Tensor, touched: Tensor, untouched: Tensor, cut: Tensor) ->
     below, at_cut, above = near(torch.stack((low, cut, high)), 1 / 8).unbind()
     places = low + (high - low) * torch.arange(1, PLACES, device=scaled.device) / PLACES
     crowd = near(places, 2 / PLACES)
-    # The first stretch of emptiest places, since contacts may thin out further up; of it the middle, since triples not
-    # seen yet are less sharply told.
+    # The first stretch of emptiest places, because contacts may be sparse further up; its middle, because new triples
+    # separate less sharply.
     empty, index = crowd == crowd.amin(), torch.arange(len(places), device=scaled.device)
     first = empty.long().argmax()
     end = (empty | (index < first)).long().cumprod(0).sum()
     emptiest = places.gather(0, ((first + end - 1) // 2)[None])[0]
     valley = 1 - at_cut / torch.minimum(below, above).clamp(min=1)
-    return torch.where(touched.any() & untouched.any(), valley, 0.0), emptiest
+    return torch.where(contact.any() & other.any(), valley, 0.0), emptiest

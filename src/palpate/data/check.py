@@ -1,4 +1,4 @@
-"""What the arrays of a log tell before anything is trained: findings with evidence and advice.
+"""Check the arrays of a log before training: findings with evidence and advice.
 
 Legend: N triples, n dimension of the action.
 """
@@ -16,19 +16,19 @@ from palpate.data.transitions import Batch, Transitions
 Severity = Literal["forbids", "warns"]
 
 FEWEST, FEW = 300, 1000  # triples
-STILL = 1e-3  # of the actions' root mean square: a shorter action is none
-CONTRADICTION = 0.3  # of the same: by so much two displacements between the same two observations differ
+STILL = 1e-3  # of the actions' root mean square: a shorter action counts as no motion
+CONTRADICTION = 0.3  # of the same: difference between two displacements of the same two observations
 DUPLICATES = (0.02, 0.5)  # shares that warn and forbid
 UNCHANGED = (0.05, 0.5)
 IDLE = (0.2, 0.9)
 ALIASED = (0.01, 0.1)
 FLAT = 1e-3  # of the largest axis: actions that hardly leave a plane
-EXTREME = 0.15  # share of actions at one and the same largest value: clipped before they were written down
-EXTREME_VALUES = 20  # fewer different values are a choice of the agent, not a clip
+EXTREME = 0.15  # share of actions at the largest or smallest value: they may be clipped
+EXTREME_VALUES = 20  # with fewer different values, actions are discrete, not clipped
 
 
 class Finding(NamedTuple):
-    """Something wrong with data or with a model trained on them."""
+    """A problem with data, or with a model trained on them."""
 
     name: str
     severity: Severity
@@ -44,15 +44,15 @@ class Finding(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Checkup:
-    """What `palpate.check` found; `measured` are the numbers it looked at, those of good data too."""
+    """The findings of `palpate.check`; `measured` holds all measured numbers, good ones too."""
 
     findings: list[Finding] = field(default_factory=list)
     measured: dict[str, float] = field(default_factory=dict)
-    probed: bool = False  # whether a short training run looked as well
+    probed: bool = False  # whether a short training run was judged too
 
     @property
     def good(self) -> bool:
-        """Whether nothing forbids training."""
+        """Whether there are no blocking problems."""
         return all(finding.severity != "forbids" for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Checkup:
         else:
             tried = "probe_steps" in self.measured
             looked = f"arrays alone, {'a training run too short to judge by' if tried else 'no training run'}"
-        verdict = "nothing forbids training" if self.good else "these data should not be trained on as they are"
+        verdict = "no blocking problems" if self.good else "blocking problems: do not train on these data as they are"
         numbers = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in self.measured.items())
         return "\n".join([*lines, f"measured: {numbers}", f"{verdict} ({looked})"])
 
@@ -75,19 +75,19 @@ def _plain(value: float) -> str:
 
 
 def demand_variety(rows: Batch) -> None:
-    """Refuse rows of a set from which nothing can be learned: observations or triples that are all the same."""
+    """Refuse rows whose observations or triples are all the same."""
 
     def constant(x: Tensor) -> bool:
         return bool((x == x[:1]).all())
 
     if constant(rows.o) and torch.equal(rows.o, rows.o_next):
-        raise ValueError("all observations are the same; look at how they were recorded, `palpate check` says more")
+        raise ValueError("all observations are the same; check how they were recorded, or run `palpate check`")
     if len(rows.a) > 1 and all(map(constant, rows)):
-        raise ValueError("all triples are copies of one; look at how they were recorded, `palpate check` says more")
+        raise ValueError("all triples are copies of one; check how they were recorded, or run `palpate check`")
 
 
 def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
-    """Look at every row once; memory stays bounded. `seen` where that has been done."""
+    """Check the arrays in one pass over the rows, with bounded memory; none if `seen` is given."""
     seen = seen or Survey.read(triples)
     a = triples.action.double().numpy()
     length = np.sqrt((a**2).sum(1))
@@ -96,7 +96,7 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
     findings: list[Finding] = []
 
     def judge(name: str, value: float, bounds: tuple[float, float], what: str, advice: str, **more: float) -> None:
-        """Large values are bad: the first bound warns, the second forbids."""
+        """A value above the first bound warns, above the second it forbids."""
         measured[name.replace("-", "_")] = value
         if value > bounds[0]:
             severity: Severity = "forbids" if value > bounds[1] else "warns"
@@ -113,7 +113,7 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
             )
         )
     if unit == 0:
-        advice = "Write down how far the agent moved between the two observations."
+        advice = "Record how far the agent moved between the two observations."
         findings.append(Finding("no-motion", "forbids", "all actions are zero", {"largest": 0.0}, advice))
         return Checkup(findings=findings, measured=measured)
     if seen.constant:
@@ -123,7 +123,7 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
                 "forbids",
                 "all observations are the same",
                 {"different": 1.0},
-                "Look at how they were recorded: the camera or the sensor did not deliver.",
+                "Check how they were recorded: the camera or the sensor did not deliver.",
             )
         )
         return Checkup(findings=findings, measured=measured)
@@ -134,33 +134,33 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
         float(1 - moved.mean()),
         IDLE,
         "in many triples the agent does not move",
-        "They teach little; leave them out, or join several short steps into one.",
+        "They are not informative; leave them out, or join several short steps into one.",
     )
     judge(
         "unchanged",
         float((seen.same & moved).mean()),
         UNCHANGED,
-        "in many triples nothing changes though the agent is said to have moved",
-        "Is the agent in the picture? Did it really move (was it blocked, was the picture taken too early)? Write down "
+        "in many triples the action is not zero, but the observation does not change",
+        "Is the agent in the picture? Did it really move (was it blocked, was the picture taken too early)? Record "
         "the displacement achieved, and leave out rows that were never carried out.",
     )
     judge(
         "duplicates",
         seen.duplicate_share,
-        # Where there are few states at all, as on a grid, triples come again; enough different ones are left then.
+        # With few possible states, as on a grid, triples repeat; then enough different ones remain.
         DUPLICATES if (1 - seen.duplicate_share) * len(a) < FEW else (DUPLICATES[0], 1.0),
         "many triples are exact copies of others",
-        "Leave out the copies: held-out triples would be known already, and they count twice.",
+        "Leave out the copies: they count twice, and held-out triples would also be training triples.",
     )
     judge(
         "contradictions",
         seen.contradicted(a, CONTRADICTION * unit),
         ALIASED,
-        "between the same two observations the agent is said to have moved by different amounts",
-        "The observations do not tell states apart (aliasing), or the actions are not the displacements between them. "
-        "Add a view or a sensor that shows the agent, or write down what was achieved.",
+        "the same two observations have different actions",
+        "The observations do not distinguish states (aliasing), or the actions are not the displacements between them. "
+        "Add a view or a sensor that shows the agent, or record the displacement achieved.",
     )
-    # An axis never taken may come out just below 0, whose root is no number, and would be missed.
+    # The eigenvalue of an unused axis may be slightly negative, and its root NaN.
     spread = np.sqrt(np.linalg.eigvalsh(a.T @ a / len(a)).clip(min=0))
     measured["flattest_axis"] = float(spread[0] / spread[-1])
     if spread[0] < FLAT * spread[-1]:
@@ -170,7 +170,7 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
                 "forbids",
                 f"the actions have {a.shape[1]} numbers, but the agent never moves in one of the directions",
                 {"smallest over largest spread": float(spread[0] / spread[-1])},
-                "Along it no position can be learned: leave that number out of the actions, or move that way too.",
+                "No position can be learned along it: leave that number out of the actions, or move that way too.",
             )
         )
     if a.shape[1] == 1:
@@ -178,11 +178,10 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
             Finding(
                 "one-dimension",
                 "warns",
-                "the actions have one number: the agent never passes the object, so its distance cannot be told from "
-                "its size",
+                "the actions have one number: the agent cannot pass the object without contact, so position and radius "
+                "cannot be separated",
                 {"numbers": 1},
-                "Give the sum of the two radii, in the action's unit, as radius= or --radius; nothing is learned "
-                "without it.",
+                "Give the sum of the two radii, in the action's unit, as radius= or --radius; `fit` needs it.",
             )
         )
     if a.shape[1] > 3:
@@ -192,8 +191,8 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
                 "warns",
                 "the actions have more numbers than space has dimensions",
                 {"numbers": a.shape[1]},
-                "They are taken for displacements in a space of so many dimensions, in which agent and object meet. "
-                "Joint angles or motor commands are none: write down how far the hand went, 2 or 3 numbers.",
+                "`fit` uses them as displacements in a space of that many dimensions. Joint angles and motor commands "
+                "are not displacements: record how far the hand moved, as 2 or 3 numbers.",
             )
         )
     clipped = max(_extreme_share(column) for column in a.T)
@@ -203,9 +202,9 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
             Finding(
                 "clipped-actions",
                 "warns",
-                "many actions have the same largest value, as if they had been clipped",
+                "many actions have the same largest value, as if they were clipped",
                 {"share": clipped},
-                "Make sure that what is written down is the displacement achieved, not a command cut off later.",
+                "Make sure that they are the displacements achieved, not clipped commands.",
             )
         )
     measured["in_order"] = float(seen.goes_on.mean())
@@ -213,14 +212,14 @@ def check_arrays(triples: Transitions, seen: "Survey | None" = None) -> Checkup:
 
 
 def _extreme_share(column: np.ndarray) -> float:
-    """Share of rows at the largest or at the smallest value, 0 for a choice among few values."""
+    """Share of rows at the largest or at the smallest value; 0 for discrete actions."""
     values, counts = np.unique(column, return_counts=True)
     return 0.0 if len(values) < EXTREME_VALUES else float((counts[0] + counts[-1]) / len(column))
 
 
 @final
 class Survey:
-    """What one pass over the observations leaves: a number for each o and each o', equal where they are equal."""
+    """Fingerprints from one pass over the observations: equal numbers for equal o and o'."""
 
     def __init__(self, first: np.ndarray, second: np.ndarray, action: np.ndarray) -> None:
         self.first, self.second = first, second  # [N] int64
@@ -242,7 +241,7 @@ class Survey:
         return cls(np.concatenate(first), np.concatenate(second), triples.action.numpy())
 
     def contradicted(self, a: np.ndarray, gap: float) -> float:
-        """Share of rows that name another displacement than a row with the same o and o' does, by more than `gap`."""
+        """Share of rows whose action differs by more than `gap` from that of a row with the same o and o'."""
         group = self._group.reshape(-1)
         count = np.bincount(group)
         centre = np.stack([np.bincount(group, column) / count for column in a.T], 1)[group]
@@ -250,7 +249,7 @@ class Survey:
 
 
 def _fingerprints(o: torch.Tensor) -> np.ndarray:
-    """A number for each row `[b]` by which equal rows are known; two that differ collide once in 2^64."""
+    """A number for each row `[b]`, equal for equal rows; different rows collide once in 2^64."""
     return np.concatenate([_fingerprint(part) for part in o.split(256)])
 
 

@@ -1,6 +1,6 @@
-"""Triples with true states: for measuring a representation and for the supervised model, never for learning one.
+"""Triples with true states, for measuring and for the supervised model only.
 
-Supervision cannot leak as long as only those who measure (`metrics`, `figures`, `api`, `reproduce`, `contest`), the
+Supervision cannot leak while only modules that measure (`metrics`, `figures`, `api`, `reproduce`, `contest`), the
 supervised model and `collecting.collect`, which records the truth, import this module.
 """
 
@@ -22,7 +22,7 @@ from palpate.data.transitions import Batch, Index, Transitions, positions
 
 
 class Truth(NamedTuple):
-    """True states of N triples, in the action's units; what a world does not know is None."""
+    """True states of N triples, in the action's unit; None where unknown."""
 
     agent: Tensor  # [N, n]
     object: Tensor  # [N, n]
@@ -85,7 +85,7 @@ class Labelled:
         return labelled
 
     def close(self) -> None:
-        """Let go of the file, also for all subsets."""
+        """Close the file, also for all subsets."""
         self.transitions.close()
 
     def __enter__(self) -> Self:
@@ -141,7 +141,7 @@ class LabelledResident(Source[LabelledBatch]):
 
 @final
 class LabelledStream(Source[LabelledBatch]):
-    """`Stream` with the true states, which the world's states must hold by the names of `Truth`."""
+    """`Stream` with true states: the world's states must have fields named as in `Truth`."""
 
     def __init__(self, world: World) -> None:
         self._stream = Stream(world)
@@ -157,7 +157,7 @@ def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:
 
 
 def _row_too_many(name: str, count: int, transitions: Transitions) -> str:
-    """What to do with the truth of every observation of a log of episodes, which has one more than triples."""
+    """Advice for a truth of all observations of episodes: each episode has one more observation than triples."""
     if transitions.episode is None or count != len(transitions) + len(transitions.episode.unique()):
         return ""
     which, whose = ("first", "o'") if name.endswith("_next") else ("last", "o")
@@ -179,8 +179,8 @@ def _read_truth(file: h5py.File) -> Truth:
     group = member(file, "truth")
     if not isinstance(group, h5py.Group):
         raise ValueError(
-            "there is no group 'truth', so nothing to compare with; collect(..., labelled=True) and Labelled.save "
-            "write one, and Transitions.open reads the file without it"
+            "there is no group 'truth'; collect(..., labelled=True) and Labelled.save write one, and Transitions.open "
+            "reads the file without it"
         )
     held = {name: member(group, name) for name in Truth._fields}
     fields = {name: found[...] for name, found in held.items() if isinstance(found, h5py.Dataset)}

@@ -1,4 +1,4 @@
-"""Where triples are drawn from: a set that lives on the training device, or one read from disk with bounded memory."""
+"""Sources of triples: a set on the training device, or a set read from disk with bounded memory."""
 
 from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,9 +12,9 @@ from palpate.data.transitions import Batch, Transitions
 
 CPU_BUDGET = 4 * 1024**3  # bytes of a set that is kept in main memory
 GROUP_BYTES = 256 * 1000**2
-RUN_BYTES = 1024**2  # read in one go: several chunks of the file, and still hundreds of places in a group
+RUN_BYTES = 1024**2  # of neighbouring rows read at once: several chunks of the file, and hundreds of runs in a group
 SORTED_ROWS = 100_000
-CANDIDATES = 16  # of which one is drawn where sorting all rows would cost more than the step
+CANDIDATES = 16  # per drawn row, in a set so large that sorting all rows would cost more than a step
 
 BatchT_co = TypeVar("BatchT_co", covariant=True)
 
@@ -22,17 +22,17 @@ BatchT_co = TypeVar("BatchT_co", covariant=True)
 class Source(ABC, Generic[BatchT_co]):
     """Draws triples, and nothing else."""
 
-    capturable = True  # `draw` is device work without host synchronisation, fit for a CUDA graph
+    capturable = True  # `draw` is device work without host synchronisation, so a CUDA graph can capture it
 
     @abstractmethod
     def draw(self, count: int, generator: torch.Generator) -> BatchT_co:
         """Random triples on the training device."""
 
     def seek(self, rows: int) -> None:
-        """Continue as if so many rows had been drawn, beside the generator's state."""
+        """Continue as if so many rows had been drawn; the generator's state is restored separately."""
 
     def close(self) -> None:
-        """Let go of threads and files."""
+        """Release threads and files."""
 
 
 @final
@@ -59,10 +59,9 @@ class Resident(Source[Batch]):
         return self.take(self.choose(count, generator))
 
     def choose(self, count: int, generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
-        """Row numbers [count] without repetition: a row must not meet itself among its contrasts.
+        """Row numbers [count] without repetition: a row must not be its own negative.
 
-        `weights` [N] make rows more likely. In a set so large that sorting it would cost more than the step,
-        repetitions are too rare to matter.
+        Rows with larger `weights` [N] are more likely. In sets too large to sort, repetitions are rare enough.
         """
         rows = None
         if not count <= len(self) <= SORTED_ROWS:
@@ -84,8 +83,8 @@ class OnDisk(Source[Batch]):
     """Epochs over a set too large for memory; each visits every row once.
 
     Runs of neighbouring rows are put in random order, then shuffled row by row within groups of `group_bytes`. Two
-    groups are in memory: the one in use and the next, which a thread reads. The order follows from the seed alone, so
-    that resuming needs no state but the number of rows; the generator given to `draw` is not used.
+    groups are in memory: the one in use and the next, which a thread reads. The order depends on the seed alone, so a
+    resumed run needs only the number of rows; `draw` does not use its generator.
     """
 
     capturable = False
@@ -98,7 +97,7 @@ class OnDisk(Source[Batch]):
         self._seed = seed
         row_bytes = transitions.nbytes // len(transitions)
         self._group_rows = min(max(1, group_bytes // row_bytes), len(transitions))
-        # A group of few runs would be little more random than the file.
+        # A group of only a few runs would be hardly shuffled.
         self._run_rows = max(1, min(RUN_BYTES // row_bytes, self._group_rows // 16))
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="palpate-reader")
         self.seek(0)
@@ -146,8 +145,8 @@ class OnDisk(Source[Batch]):
         count = len(self._transitions)
         whole = count // self._run_rows
         rng = np.random.default_rng((self._seed, epoch, 0))
-        order = np.append(rng.permutation(whole), whole)  # a shorter run stays last, ...
-        start = rng.integers(count)  # ... so begin elsewhere each time, or the same rows would
+        order = np.append(rng.permutation(whole), whole)  # the shorter run is last, ...
+        start = rng.integers(count)  # ... so a random start keeps the same rows from always being last
         at = np.arange(number * self._group_rows, min((number + 1) * self._group_rows, count))
         rows = (order[at // self._run_rows] * self._run_rows + at % self._run_rows + start) % count
         np.random.default_rng((self._seed, epoch, number + 1)).shuffle(rows)
@@ -162,9 +161,9 @@ class OnDisk(Source[Batch]):
 def source(
     transitions: Transitions, device: torch.device | str, seed: int, memory_budget: int | None = None
 ) -> Resident | OnDisk:
-    """Keep the set on the device if its observations fit into `memory_budget` bytes, else read it as it is needed.
+    """Keep the set on the device if its observations fit into `memory_budget` bytes, else read it during training.
 
-    The default budget is half of a GPU's free memory, the rest being the model's; 4 GiB elsewhere.
+    The default budget is half of a GPU's free memory; the model needs the rest. On a CPU it is 4 GiB.
     """
     device = torch.device(device)
     if memory_budget is None:

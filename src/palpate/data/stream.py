@@ -13,10 +13,10 @@ CHECKED = 8  # scenes
 
 @runtime_checkable
 class World(Protocol):
-    """What `fit` needs to train on a world of yours: sample states in batches, and render them.
+    """What `fit` needs to train on your own world: sample states in batches, and render them.
 
-    States are any tuple or object with `displacement` [b, n], the action; a stream reads nothing else of them.
-    Everything is device work. On a GPU a training step is captured in a CUDA graph, so nothing may wait for the host.
+    States are any tuple or object with `displacement` [b, n], the action; training reads nothing else of them. On a GPU
+    a CUDA graph captures a training step, so no method may wait for the host.
     """
 
     @property
@@ -43,10 +43,10 @@ class SteerableWorld(World, Protocol):
         """Random scenes."""
 
     def render(self, scene: Any, /) -> Tensor:
-        """Their observations."""
+        """Observations of scenes."""
 
     def moves(self, scene: Any, count: int, generator: torch.Generator) -> Tensor:
-        """Random displacements [b, count, n] that are possible there."""
+        """Random possible displacements [b, count, n]."""
 
     def step(self, scene: Any, displacement: Tensor, generator: torch.Generator) -> Any:
         """States of the triples that these displacements [b, n] lead to."""
@@ -63,17 +63,17 @@ class Stream(Source[Batch]):
         return self.triples(self.world.sample(count, generator))
 
     def triples(self, states: Any) -> Batch:
-        """What the agent observes of states."""
+        """The triples of these states."""
         o, o_next = self.world.render_pair(states)
         return Batch(o, states.displacement, o_next)
 
 
 def first_triples(world: World, count: int, generator: torch.Generator) -> Batch:
-    """Some triples of a world, after a check that its parts give what it announces."""
+    """Some triples of a world, after a check of the shapes and values that all its methods give."""
     stream = Stream(world)
     drawn = stream.draw(count, generator)
     _demand_triples(world, "sample", drawn, count)
-    if isinstance(world, SteerableWorld):  # otherwise a mistake would show when a part of the run is over
+    if isinstance(world, SteerableWorld):  # training calls these methods only later
         scene = world.reset(CHECKED, generator)
         moves = world.moves(scene, 2, generator)
         _demand("render", world.render(scene), (CHECKED, *world.observation_shape))
@@ -91,6 +91,6 @@ def _demand_triples(world: World, part: str, triples: Batch, count: int) -> None
 def _demand(part: str, x: Any, shape: tuple[int, ...]) -> None:
     found = f"a tensor {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
     if found != f"a tensor {list(shape)}":
-        raise ValueError(f"the world's {part} is {found}; by its observation_shape and n, needed is {list(shape)}")
+        raise ValueError(f"the world's {part} is {found}; its observation_shape and n require {list(shape)}")
     if not x.isfinite().all():
         raise ValueError(f"the world's {part} holds NaN or infinity; all values must be finite")

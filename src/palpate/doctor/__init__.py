@@ -1,1 +1,1 @@
-"""Can these triples give positions? The arrays first, then a short training run for the rest."""
+"""Check whether positions can be learned from triples: first the arrays, then a short training run."""

@@ -1,4 +1,4 @@
-"""`palpate.check`: findings about a log before anything is trained on it."""
+"""`palpate.check`: findings about a log before training."""
 
 import os
 import time
@@ -10,20 +10,20 @@ from palpate.data.transitions import Transitions
 from palpate.doctor.probe import Trial, shifted, small
 from palpate.doctor.verdict import delayed, judge, undecided
 
-SECONDS = 45.0  # of this thread, for training: others who use the cores do not make the probe less sure
+SECONDS = 45.0  # of this thread, for training: a busy machine does not shorten the probe
 
 
 def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, progress: bool = False) -> Checkup:
-    """Findings about a log: what its arrays tell at once and, unless `probe` is off or the arrays already forbid
-    training, what only a model can see, after less than a minute of training.
+    """Findings about a log, from its arrays and from less than a minute of training.
 
-    A frame that is scaled or mirrored as a whole cannot be seen in triples: it explains them as well as the right one.
+    The training run is left out if `probe` is off or if the arrays have blocking problems. No check can detect a frame
+    that is scaled or mirrored as a whole: it explains the triples as well as the right one.
     """
     if isinstance(data, str | os.PathLike):
         with Transitions.open(data) as opened:
             return check(opened, probe=probe, progress=progress)
     if not isinstance(data, Transitions):
-        raise ValueError(f"data is {data!r}; allowed are Transitions (of labelled ones .transitions) and their file")
+        raise ValueError(f"data is {data!r}; allowed are Transitions (Labelled has .transitions) or a file of them")
     survey = Survey.read(data)
     arrays = check_arrays(data, survey)
     if not probe or not arrays.good:
@@ -40,13 +40,13 @@ def _look(triples: Transitions, survey: Survey, progress: bool) -> Checkup:
     seen = trial.measure()
     if undecided(seen) and trial.train(first=False):
         seen = trial.measure()
-    if trial.done < 0.5:  # too slow a machine: everything is still to be learned
+    if trial.done < 0.5:  # the machine is too slow: nothing can be judged yet
         return Checkup(measured={"probe_steps": seen["probe_steps"]})
     late = trial.done < 1
-    if late:  # what takes longer to learn is not judged, ...
+    if late:  # values that need a longer run are not judged, ...
         seen = {name: value for name, value in seen.items() if name not in ("explained", "separation")}
     findings = judge(seen)
-    if late:  # ... and the agent alone is surely known by now
+    if late:  # ... and only findings about the agent are certain
         sure = ("not-displacements", "saturated-actions")
         findings = [x if x.name in sure else x._replace(severity="warns") for x in findings]
     if any(finding.name == "not-displacements" for finding in findings):

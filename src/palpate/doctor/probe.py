@@ -1,4 +1,4 @@
-"""A short training run, and what is seen in it.
+"""A short training run, and its measurements.
 
 Legend: b triples, n ambient dimension, m dimension of W.
 """
@@ -28,16 +28,16 @@ from palpate.training.feeds import Feed
 from palpate.training.loop import Interrupted, train
 
 PROBE_ROWS, HELD_ROWS = 12_000, 2000  # at most
-PROBE_SIDE, PROBE_WIDTH, PROBE_BATCH = 32, 96, 128  # pixels, width of an MLP, triples: enough to see, quick to train
-STEPS, MORE_STEPS = (400, 300), (1200, 500)  # for numbers and for pictures; more where the first leave it open
-SHIFT_STEPS, SHIFT_SECONDS = 200, 6.0  # for the agent alone, to try other rows' actions; seconds of this thread
-RELATED = 0.1  # quantile of unrelated scenes' distances: a pair farther apart is as good as unrelated
-EXPECTED = 6.0  # contacts around a place, where there are none once in 400
-LINKS = 8  # neighbours that are linked
+PROBE_SIDE, PROBE_WIDTH, PROBE_BATCH = 32, 96, 128  # pixels, width of an MLP, triples: quick to train
+STEPS, MORE_STEPS = (400, 300), (1200, 500)  # for numbers and for pictures; more if the first are not conclusive
+SHIFT_STEPS, SHIFT_SECONDS = 200, 6.0  # to train the agent alone on other rows' actions; seconds of this thread
+RELATED = 0.1  # quantile of unrelated scenes' distances: a pair farther apart counts as unrelated
+EXPECTED = 6.0  # expected contacts around a place; by chance there are none once in 400
+LINKS = 8  # linked neighbours
 
 
 class Trial:
-    """A small model, trained for a short time on a part of the rows, and the rest of them to judge it by."""
+    """A small model, trained for a short time on some rows, and judged by the others."""
 
     def __init__(self, rows: Batch, deadline: float, progress: bool) -> None:
         order = torch.randperm(len(rows.a), generator=torch.Generator().manual_seed(0))
@@ -47,7 +47,7 @@ class Trial:
         self.picture = rows.o.dim() == 4
         unit = float(rows.a.square().sum(1).mean().sqrt())
         torch.manual_seed(0)
-        # On a line any radius will do: the position is not looked at.
+        # In one dimension any radius will do: the position is not judged.
         radius = unit / 4 if rows.a.shape[1] == 1 else None
         self.model = Contact(
             ModelConfig(
@@ -66,11 +66,11 @@ class Trial:
 
     @property
     def done(self) -> float:
-        """How much of the first run there was time for."""
+        """Finished share of the first run."""
         return self.steps / STEPS[self.picture]
 
     def train(self, *, first: bool) -> bool:
-        """Some steps, as many as there is time for; whether there was any."""
+        """Train until the deadline at most; returns whether there was time."""
         steps = (STEPS if first else MORE_STEPS)[self.picture]
         if time.thread_time() > self.deadline:
             return False
@@ -95,13 +95,13 @@ class Trial:
                 train(self.model, feed, config, watch=watch)
             except _TimeUp:
                 self.model.eval()
-            except Interrupted:  # there is nothing to go on with
+            except Interrupted:  # a probe cannot be resumed
                 raise KeyboardInterrupt from None
         return True
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """What the model sees in rows it was not trained on; lengths in actions."""
+        """Measurements on rows that were not trained on; lengths relative to the actions' root mean square."""
         seen, unit, group = examine(self.model, self.held), float(self.model.inputs.unit), self.model.group
         assert seen is not None
         w = torch.cat([self.model.scene(o)[:, 0] for o in self.held.o.split(256)])
@@ -125,12 +125,12 @@ class Trial:
         return found
 
 
-class _TimeUp(Exception):  # noqa: N818 - no error
+class _TimeUp(Exception):  # noqa: N818 - not an error
     pass
 
 
 def small(triples: Transitions, rows: np.ndarray, action: np.ndarray | None = None) -> Batch:
-    """Some of these rows, pictures averaged down to what a quick network needs; `action` [b, n] in place of theirs."""
+    """Some of these rows, with averaged, smaller pictures; `action` [b, n] replaces their actions."""
     count = min(len(rows), PROBE_ROWS)
     chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:count])
     shape = triples.observation_shape
@@ -149,7 +149,7 @@ def small(triples: Transitions, rows: np.ndarray, action: np.ndarray | None = No
 
 
 def _evenness(group: Group, seen: Examination, action: Tensor) -> float:
-    """How far the longest fifth of the moves gets along the action, over how far the shortest two fifths get."""
+    """Distance along the action per length of action: of the longest fifth of moves over the shortest two fifths."""
     length = group.length2(action).sqrt()
     along = (group.between(seen.agent, seen.agent_next) * action).sum(1)
 
@@ -161,9 +161,9 @@ def _evenness(group: Group, seen: Examination, action: Tensor) -> float:
 
 
 def _unreached(w: Tensor, contact: Tensor) -> float | None:
-    """Share of the scenes around which there is no contact at all, where several would be expected.
+    """Share of the scenes that have no contact among their neighbours, although several are expected.
 
-    A scene's neighbours are as many as hold `EXPECTED` contacts on average; none where that is too much of the set.
+    The number of neighbours is such that they hold `EXPECTED` contacts on average. None if the set is too small.
     """
     count = round(EXPECTED / float(contact.double().mean()))
     if count > len(w) // 3:
@@ -173,7 +173,7 @@ def _unreached(w: Tensor, contact: Tensor) -> float | None:
 
 
 def _strays(group: Group, seen: Examination) -> float:
-    """Share of the agent's places that no chain of moves and of near neighbours links to most of the others."""
+    """Share of the agent's positions outside the largest set that moves and near neighbours link."""
     half = min(len(seen.agent), 1000)
     places = group.position(torch.cat((seen.agent[:half], seen.agent_next[:half])))
     near = torch.cdist(places, places).topk(min(LINKS + 1, len(places)), largest=False).indices[:, 1:]
@@ -191,9 +191,9 @@ def _strays(group: Group, seen: Examination) -> float:
 
 
 def shifted(triples: Transitions, survey: Survey, residual: float) -> tuple[int, float]:
-    """By how many rows the actions would have to be moved to be the displacements; 0 where that does not help.
+    """The shift, in rows, after which the actions are the displacements, and its residual; 0 if no shift helps.
 
-    Only in a log in order of time, where the row before and the row after belong to the same episode.
+    Only rows whose neighbours belong to the same episode are used.
     """
     follows = np.flatnonzero(survey.goes_on)  # row i + 1 begins where i ends
     if len(follows) < 300:

@@ -1,4 +1,4 @@
-"""What every method shares: its face to the training loop and to users. What a method cannot answer is None.
+"""The interface of every method, for training and for users. What a method cannot answer is None.
 
 Legend: b batch, k objects, n ambient dimension.
 """
@@ -18,12 +18,12 @@ from palpate.networks import Branch
 
 
 class Encoding(NamedTuple):
-    """Where things are, in the action's unit, for b observations."""
+    """Positions in the action's unit, for b observations."""
 
     agent: Tensor  # [b, n]
-    objects: Tensor  # [b, k, n]; a model that does not place objects gives the latent [b, 1, m] that stands for them
-    # [b, k, n, n] ellipsoid around object and agent together: semi-axes are roots of the eigenvalues; an outline has
-    # its mean radius, a rim is part of it
+    objects: Tensor  # [b, k, n]; a latent [b, 1, m] if the model does not place objects
+    # [b, k, n, n] ellipsoid of the object dilated by the agent; semi-axes are roots of the eigenvalues. An outline
+    # gives its mean radius; a rim is included.
     covariances: Tensor | None = None
     orientations: Tensor | None = None  # [b, k] angle of the long axis, modulo pi; for bodies that turn
 
@@ -43,7 +43,7 @@ class Encoding(NamedTuple):
         return None if self.orientations is None else self._only(self.orientations)
 
     def known(self) -> dict[str, Tensor]:
-        """What there is of the one object, by name."""
+        """The agent and the one object, by name; without None."""
         answers = {name: getattr(self, name) for name in ("agent", "object", "covariance", "orientation")}
         return {name: x for name, x in answers.items() if x is not None}
 
@@ -54,7 +54,7 @@ class Encoding(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """The terms whose sum is minimised, and what is worth watching beside them."""
+    """The terms whose sum is minimised, and other readings for the log."""
 
     terms: dict[str, Tensor]  # scalars, weights included
     readings: dict[str, Tensor]  # scalars, detached
@@ -62,7 +62,7 @@ class Loss(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """What a model makes of triples, in the action's unit: the material for a label-free quality."""
+    """A model's answers for triples, in the action's unit, from which the label-free quality follows."""
 
     agent: Tensor  # [b, n] pose
     agent_next: Tensor
@@ -75,12 +75,12 @@ class Examination(NamedTuple):
 
 
 class Model(nn.Module, ABC):
-    """What the training loop, the store and `Representation` know of a model."""
+    """What the training loop, the store and `Representation` use of a model."""
 
-    places_object: ClassVar[bool] = True  # else `objects` is a latent, and only a probe that sees labels reads it
-    tells_apart: ClassVar[bool] = True  # else only labels say which of the two is the agent
+    places_object: ClassVar[bool] = True  # else `objects` is a latent, and a probe fitted to labels reads it
+    tells_apart: ClassVar[bool] = True  # else labels decide which of the two points is the agent
     scaffold: ClassVar[tuple[str, ...]] = ()  # parts that only training needs
-    not_judged: frozenset[str] = frozenset()  # terms that say nothing about how good the positions are
+    not_judged: frozenset[str] = frozenset()  # terms that do not measure the positions
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -92,19 +92,19 @@ class Model(nn.Module, ABC):
     # Training
 
     def measure(self, sample: Batch, actions: Tensor | None = None) -> None:
-        """Take the scales from a sample of the data, the unit from all `actions` [N, n] where they are at hand."""
+        """Take the scales from a sample of the data, and the unit from all `actions` [N, n] if they are given."""
         self.inputs.measure(sample, actions)
 
     @abstractmethod
     def outputs(self, batch: Any, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
-        """What the networks output for a batch: tensors [b, ...] whose rows belong to its rows.
+        """The networks' outputs for a batch: tensors [b, ...], a row for each row of the batch.
 
-        `progress` is the share of the run that is done.
+        `progress` is the finished share of the run.
         """
 
     @abstractmethod
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-        """The terms for what `outputs` gave."""
+        """The loss terms of these `outputs`."""
 
     def loss(self, batch: Any, generator: torch.Generator, progress: Tensor) -> Loss:
         outputs = self.outputs(batch, generator, progress)
@@ -114,9 +114,9 @@ class Model(nn.Module, ABC):
             return objective(outputs, progress)
 
     def held_out(self, blocks: Sequence[Any]) -> float | None:
-        """How well triples that were not trained on are explained, in batches of two or more; no labels are needed.
+        """Mean loss of triples that were not trained on, in batches of two or more; label-free.
 
-        Small is good. None while that cannot be judged.
+        Small is good. None while it cannot be judged.
         """
         total = torch.zeros(())
         for batch in blocks:
@@ -133,27 +133,27 @@ class Model(nn.Module, ABC):
         return None
 
     def uncertainty(self, o: Tensor, moves: Tensor) -> Tensor | None:
-        """How uncertain the contact of each move [b, c, n] from o is, `[b, c]`; device work only."""
+        """Uncertainty `[b, c]` of the contact of each move [b, c, n] from o; device work only."""
         return None
 
     def refine(self, draw: Callable[[], Any], steps: int) -> None:
-        """After the last of `steps`, a last fit to batches that are drawn."""
+        """A last fit to drawn batches, after the last of `steps`."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser, with an optional `lr_scale` and `starts` each."""
         return [{"params": list(self.parameters())}]
 
     def lasting_state(self) -> dict[str, Tensor]:
-        """What a trained model is made of."""
+        """The state of a trained model, without the scaffold."""
         return {name: value for name, value in self.state_dict().items() if name.split(".")[0] not in self.scaffold}
 
     def take_down_scaffold(self) -> None:
-        """Leave what `lasting_state` holds."""
+        """Remove the parts that only training needs."""
         for name in self.scaffold:
             setattr(self, name, None)
 
     def vitals(self) -> dict[str, float]:
-        """What a person watching the run wants to know beside its losses; may wait for the device."""
+        """Readings for the log beside the losses; may wait for the device."""
         return {}
 
     def compile_step(self) -> None:
@@ -169,8 +169,8 @@ class Model(nn.Module, ABC):
         """Positions for observations `[b, ...]`, in the action's unit."""
 
     def border(self, o: Tensor) -> Tensor | None:
-        """Where the agent's reference point is when it just touches an object: points `[b, k, c, 2]` of closed lines
-        around the objects' positions. None without a body, or outside the plane."""
+        """Closed lines `[b, k, c, 2]` around the objects' positions, on which the agent's reference point just touches
+        the object. None without a body, or outside the plane."""
         return None
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor | None:
@@ -178,23 +178,23 @@ class Model(nn.Module, ABC):
         return None
 
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor | None:
-        """Probability `[b, k]` that the action touched an object, given what came of it."""
+        """Probability `[b, k]` of contact, from the observations before and after."""
         return None
 
     def would_touch(self, o: Tensor, a: Tensor) -> Tensor | None:
-        """Probability `[b, k]` that an action will touch an object, by geometry alone."""
+        """Probability `[b, k]` of contact, predicted by geometry before the action."""
         return None
 
     def threshold(self) -> tuple[float, str] | None:
-        """The distance d_W from which on a triple is a contact, on the scale of its split, and that scale's name."""
+        """The distance d_W above which a triple is in contact, on the scale of its split, and that scale's name."""
         return None
 
     def separation(self) -> float | None:
-        """How well contacts are told from the rest: 1 at best, 0 or less not at all."""
+        """How well contacts separate from other triples: 1 at best, 0 or less not at all."""
         return None
 
     def examine(self, batch: Batch) -> Examination | None:
-        """What the model makes of triples."""
+        """The model's answers for triples."""
         return None
 
 

@@ -2,9 +2,9 @@
 
     L = L_int + L_cont + L_contact + L_-
 
-Three networks see every observation. phi_int gives the agent's pose, phi_cont the scene's point in W, phi_ext the
-objects. How far a scene moves in W splits the triples into contacts and others; the paths and bodies must explain that
-split, and an object without contact stays.
+Three networks see every observation: phi_int outputs the agent's pose, phi_cont the scene's point in W, phi_ext the
+objects. The distance that a scene moves in W splits the triples into contacts and others. Paths and bodies must explain
+that split, and an object without contact stays.
 Legend: b batch, k objects, n ambient dimension, m dimension of W.
 """
 
@@ -27,13 +27,13 @@ from palpate.objectives.equivariance import equivariance
 from palpate.refine import Correction, refine
 
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
-# Added to exp(-d_W / tau): vectors change smoothly, and a lower floor fails where most triples are contacts.
+# Added to exp(-d_W / tau). Vectors change smoothly; they need a higher floor if most triples are contacts.
 PICTURES_FLOOR, VECTORS_FLOOR = 0.001, 0.1
-REFINE_DOUBT = 0.005  # share of wrong contacts in the last fit; beside a sharp boundary one would outweigh the rest
+REFINE_DOUBT = 0.005  # share of wrong contacts in the last fit; with a sharp boundary one would outweigh the rest
 
 
 class Evidence(NamedTuple):
-    """What the last fit sees of triples: the networks' outputs and the contacts."""
+    """What the last fit uses of triples: the networks' outputs and the contacts."""
 
     z_int: Tensor  # [b, n]
     z_int_next: Tensor
@@ -46,7 +46,7 @@ class Evidence(NamedTuple):
 class Contact(Geometric):
     """phi_int, phi_ext and phi_cont with their losses."""
 
-    # InfoNCE says nothing about positions; of L_- one missed contact outweighs all the rest.
+    # InfoNCE does not measure positions; in L_- one missed contact outweighs the rest.
     not_judged = frozenset({"contrast", "stay"})
     temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
 
@@ -81,9 +81,9 @@ class Contact(Geometric):
         return Loss(terms, {"contact_share": contact.float().mean()}, self.scenes.reliable(contact))
 
     def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
-        """L_cont (Eq. 5); it does not move the agent, whose frame its repulsion would stretch."""
+        """L_cont (Eq. 5), without a gradient for the agent: its repulsion would stretch the agent's frame."""
         z = z_int_next.detach()
-        # Where a batch spreads wider than a step, by its spread: with short steps hardly any two would count as near.
+        # In units of the batch's spread, if that exceeds a step: with short steps hardly any two agents would be near.
         unit2 = self.group.spread2(z).clamp(min=1.0) * self.agent_temperature
         agents = self.group.distance2(z[:, None], z[None]) / unit2
         return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor).mean()
@@ -99,7 +99,7 @@ class Contact(Geometric):
         return self.scenes(self.phi_cont(self.inputs(o)))
 
     def held_out(self, blocks: Sequence[Batch]) -> float | None:
-        """With contacts told among these triples themselves; see `Split.recall`."""
+        """With the contact threshold of these triples; see `Split.recall`."""
         if not self.separable():
             return None
         with self.scenes.recalling(self._distances(blocks)):

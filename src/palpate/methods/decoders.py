@@ -15,22 +15,22 @@ from palpate.config import ModelConfig
 from palpate.encoders import BasicBlock
 
 Shape = tuple[int, int, int]
-WAVES, FREQUENCY = 256, 6.0  # how many, and their spread in radians per root mean square of the actions
+WAVES, FREQUENCY = 256, 6.0  # number of waves, and their spread in radians per root mean square of the actions
 
 
 def demand_full_size(config: ModelConfig) -> None:
     if config.shrink != 1:
         raise ValueError(
-            f"shrink is {config.shrink}; allowed is 1 for the method {config.method!r}, which draws pictures of the "
-            "size that it sees"
+            f"shrink is {config.shrink}; allowed is 1 for the method {config.method!r}, which reconstructs pictures "
+            "at full size"
         )
 
 
 class Grow(nn.Module):
-    """A feature map, convolved with each of `widths` in turn and doubled in between, ends as a picture of `shape`.
+    """From a feature map to a picture of `shape`: a convolution for each of `widths`, and doubling in between.
 
-    The last enlargement, by `fold`, is a rearrangement of channels (Shi et al. 2016): a convolution to three channels
-    at full resolution would take longer than all the rest.
+    The last enlargement, by `fold`, rearranges channels (Shi et al. 2016): a convolution at full resolution would take
+    longer than all the rest.
     """
 
     def __init__(self, channels_in: int, widths: list[int], shape: Shape, *, residual: bool) -> None:
@@ -62,9 +62,9 @@ def _convolution(channels_in: int, channels: int) -> nn.Module:
 
 
 class Waves(nn.Module):
-    """Positions `[b, n]` as random waves `[b, WAVES]`, of which a linear layer can make a bump anywhere.
+    """Positions `[b, n]` as random waves `[b, WAVES]`, from which a linear layer can make a bump anywhere.
 
-    From the numbers themselves a decoder does not learn to draw an agent a few pixels wide (Tancik et al. 2020).
+    From raw positions a decoder does not learn to draw an agent a few pixels wide (Tancik et al. 2020).
     """
 
     frequency: Tensor
@@ -76,7 +76,7 @@ class Waves(nn.Module):
         self.register_buffer("phase", 2 * torch.pi * torch.rand(WAVES))
 
     def forward(self, z: Tensor) -> Tensor:
-        with torch.autocast(z.device.type, enabled=False):  # a phase in bf16 would be worth a few pixels
+        with torch.autocast(z.device.type, enabled=False):  # in bf16 a phase is off by a few pixels
             return math.sqrt(2) * torch.cos(z @ self.frequency + self.phase)
 
 
@@ -85,7 +85,7 @@ class PictureDecoder(nn.Module):
 
     def __init__(self, n: int, latent: int, shape: Shape, *, residual: bool) -> None:
         super().__init__()
-        # Down to the coarsest map that the encoder has.
+        # The coarsest map has the size of the encoder's.
         coarsest, fold, widest, least, hidden = (4, 2, 512, 64, 512) if residual else (9, 4, 32, 32, 256)
         stages = max(1, math.ceil(math.log2(max(shape[1:]) / coarsest / fold)) + 1)
         self.first = coarse(shape[1:], fold * 2 ** (stages - 1))
@@ -123,7 +123,7 @@ class VectorDecoder(nn.Module):
 
 
 def make_decoder(config: ModelConfig, latent: int) -> nn.Module:
-    """From z_int [b, n] and z_ext [b, latent] to an observation, to go with the configured encoder."""
+    """A decoder from z_int [b, n] and z_ext [b, latent] to an observation, which matches the configured encoder."""
     if config.encoder == "mlp":
         return VectorDecoder(config.n, latent, config.observation_shape[0])
     shape: Any = config.observation_shape

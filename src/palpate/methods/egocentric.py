@@ -1,8 +1,8 @@
-"""The method for cameras that the agent carries: a scout finds the object first, and takes the place of W.
+"""The method for cameras on the agent: a scout finds the object first, and replaces W.
 
-phi_ext sees the object and the whole world, and would learn that the object stands in one place of it. So it first
-follows the scout, which sees only what stands out from the background. The scout's positions leave a constant open,
-which the contacts determine: as long as z_ext follows, they move nothing but its mean.
+phi_ext sees the object and the whole world, and alone it would place the object at one fixed point of the world. So it
+first follows the scout, which sees only the foreground. The scout's positions are free up to a constant, which the
+contacts determine: while z_ext follows the scout, contacts move only its mean.
 Legend: b batch, k objects, n ambient dimension.
 """
 
@@ -21,14 +21,14 @@ from palpate.objectives.equivariance import equivariance
 from palpate.objectives.paper import stay
 
 FOLLOW = 10.0  # weight of following the scout
-# z_ext follows the scout for half of the run. Then its own losses come in soon, until FREE_FROM, and the scout is left
-# slowly, until LEFT_AT: left at once, z_ext may settle elsewhere. Contacts count from KNOWN_FROM on.
+# z_ext follows the scout until FOLLOWS_UNTIL of the run. Its own losses fade in until FREE_FROM, and following fades
+# out until LEFT_AT: without a slow fade z_ext may settle elsewhere. Contacts count from KNOWN_FROM on.
 FOLLOWS_UNTIL, FREE_FROM, LEFT_AT, KNOWN_FROM = 0.5, 0.55, 0.8, 0.3
 MOST_DIMENSIONS = 3  # that a backdrop has room for
 
 
 class Egocentric(Geometric):
-    """phi_int, phi_ext and a scout that only training needs; contacts are told by how far positions move."""
+    """phi_int, phi_ext and a scout that only training needs; how far positions move identifies the contacts."""
 
     scaffold = ("scout",)
     not_judged = frozenset({"stay", "scout"})
@@ -54,9 +54,9 @@ class Egocentric(Geometric):
         return (*both, self.inputs.scaled(batch.a))
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-        """An object that the scout has lost, behind a net for example, seems to have moved. Such triples are not
-        followed, and as soon as z_ext is free it has to agree that the object moved. z_ext counts while it tells two
-        classes apart: one that sees nothing move would have no contacts to explain.
+        """The losses. An object that the scout loses, for example behind a net, seems to move. So z_ext does not follow
+        the scout in its contacts, and a free z_ext must agree on a contact. It need not agree while its own distances
+        do not separate: a z_ext that never moves would have no contacts to explain.
         """
         z_int, z_int_next, ext, ext_next, place, place_next, a = outputs
         assert self.scout is not None

@@ -1,4 +1,4 @@
-"""The contact likelihood: bodies that explain which paths made contact. Shared by our two methods.
+"""The contact likelihood: bodies that explain which paths are in contact. Our two methods share it.
 
 Legend: b batch, k objects, n ambient dimension, c moves.
 """
@@ -19,20 +19,20 @@ from palpate.objects import Objects
 from palpate.refine import Correction
 
 SHARE_RANGE = (0.02, 0.98)
-# Softness of the boundary. Below the range the likelihood would grow without bound around a few lucky triples; above it
-# an object far away would hardly be pulled in. Where a last fit follows, triples are fresh, and it may be sharper.
+# Softness of the boundary. Below the range the likelihood of a few triples would grow without bound; above it distant
+# objects get hardly any gradient. With a last fit, triples are fresh, and the boundary may be sharper.
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
-SCALAR_LR_SCALE = 10.0  # a few scalars shared by all triples can follow the networks much faster
-# The smallest scale of L_- falls from LOOSE_REST to `rest_floor` over this part of the run, when the object is found
-# and the learning rate falls: then what the contacts of a few batches say is noise, and L_- is not.
+SCALAR_LR_SCALE = 10.0  # scalars that all triples share can learn much faster than networks
+# The smallest scale of L_- falls from LOOSE_REST to `rest_floor` over this part of the run. The object is found then,
+# and the contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
 HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh all other held-out triples
 
 
 class Geometric(Located):
-    """Bodies, the softness of their boundary, and the scale of rest. Subclasses say which triples are contacts."""
+    """Bodies, the softness of their boundary, and the scale of rest. Subclasses decide which triples are contacts."""
 
     doubt = 0.0  # share of wrong contacts in training
 
@@ -40,8 +40,8 @@ class Geometric(Located):
         scene = config.objective
         if config.n == 1 and scene.radius is None:
             raise ValueError(
-                "actions have one dimension: an agent that never passes the object untouched cannot tell the object's "
-                "position from its radius. Give the sum of the two radii as radius=, in the action's unit"
+                "actions have one dimension: the agent cannot pass the object without contact, so position and radius "
+                "cannot be separated. Give the sum of the two radii as radius=, in the action's unit"
             )
         bodies = [make_body(scene.body, config.n, radius=scene.radius) for _ in range(objects)]
         super().__init__(config, bodies, Correction(config.n) if scene.refine else None)
@@ -55,7 +55,7 @@ class Geometric(Located):
 
     @property
     def softness(self) -> Tensor:
-        """How wide the zone is in which contact is uncertain, `[k]`."""
+        """Width of the zone of uncertain contact, `[k]`."""
         return self.sharpest + (SOFTNESS[1] - self.sharpest) * self.raw_softness.sigmoid()
 
     def rest_scale(self, progress: Tensor) -> Tensor:
@@ -71,15 +71,15 @@ class Geometric(Located):
         return -self.head.clearance(objects, path) / self.softness
 
     def start(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
-        """Where a path began: o and o' both say so, and the mean is more accurate.
+        """Start of the path: the mean of the estimates from o and from o', which is more accurate than one.
 
-        With the gradient a small body would drown L_int, and the agent's frame would collapse.
+        Detached: the gradient of a small body would outweigh L_int, and the agent's frame would collapse.
         """
         return self.group.start(z_int, a, z_int_next).detach()
 
     def contact_term(self, before: Objects, after: Objects, path: Segment, contact: Tensor, share: Tensor) -> Tensor:
         """-log P(contact) of a batch, for contacts [b, k] that are a `share` [k] of all triples."""
-        # Held-out triples count as they come: a few rare contacts would make the choice of the weights a lottery.
+        # Held-out triples are not balanced: a few rare contacts would make the choice of the weights random.
         share = share if self.training else torch.full_like(share, 0.5)
         doubt = self.doubt if self.training else HELD_OUT_DOUBT
         logits = self.logit(before, path), self.logit(after, path)
@@ -114,11 +114,11 @@ class Geometric(Located):
         return self._predicted(o, a[:, None])[:, 0].sigmoid()
 
     def uncertainty(self, o: Tensor, moves: Tensor) -> Tensor:
-        """Minus the absolute log-odds of the object that is least certain."""
+        """Minus the absolute log-odds of the least certain object."""
         return -self._predicted(o, moves).abs().amin(-1)
 
     def _predicted(self, o: Tensor, moves: Tensor) -> Tensor:
-        """log-odds of contact `[b, c, k]` for each of some moves [b, c, n] from o."""
+        """log-odds of contact `[b, c, k]` for moves [b, c, n] from o."""
         count = moves.shape[1]
         x = self.inputs(o)
         raw_int, raw_ext = self.phi_int(x), self.phi_ext(x)

@@ -1,6 +1,6 @@
-"""What the methods that learn from contacts share: where things are, and what happened in a triple.
+"""What the methods that learn from contacts share: positions, and contacts of triples.
 
-Inside, lengths are in units of the actions' root mean square; answers are in the action's own unit.
+Internal lengths are in units of the actions' root mean square; answers are in the action's own unit.
 Legend: b batch, k objects, n ambient dimension.
 """
 
@@ -18,7 +18,7 @@ from palpate.networks import Branch, make_encoder
 from palpate.objects import ObjectHead, Objects
 from palpate.refine import Correction
 
-FLATTEST = 1e-8  # least square of a semi-axis, of the longest one's
+FLATTEST = 1e-8  # least squared semi-axis, relative to the longest
 
 
 class Located(Model):
@@ -78,7 +78,7 @@ class Located(Model):
         return float(split.threshold), split.on
 
     def held_out(self, blocks: Sequence[Batch]) -> float | None:
-        """None while contacts do not separate: one class alone is easy to explain."""
+        """None while contacts do not separate: a single class is easy to explain."""
         return super().held_out(blocks) if self.separable() else None
 
     def vitals(self) -> dict[str, float]:

@@ -40,8 +40,8 @@ class Paper(Located):
     def __init__(self, config: ModelConfig) -> None:
         if config.n == 1:
             raise ValueError(
-                "actions have one dimension: an agent that never passes the object untouched cannot tell the object's "
-                "position from its radius, which the paper's objectives do not take; use objective='contact'"
+                "actions have one dimension: the agent cannot pass the object without contact, so position and radius "
+                "cannot be separated; use objective='contact', which takes the radius"
             )
         super().__init__(config, [type(self).body(config.n)])
         self.scenes = Scenes([self.make_split()])

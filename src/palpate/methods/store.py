@@ -44,7 +44,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         raise FileNotFoundError(f"there is no folder {folder}")
     if not path.is_file() and (folder / "run.json").is_file():
         raise FileNotFoundError(
-            f"{folder} holds a run that is not finished; the command that began it goes on with --resume (resume=True)"
+            f"{folder} holds an unfinished run; continue it with its command and --resume (resume=True)"
         )
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no config.json; a model's folder has one beside model.safetensors")
@@ -53,13 +53,13 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         version = facts.pop("format_version")
         if version != FORMAT_VERSION:
             raise ValueError(
-                f"it has format_version {version!r}, this palpate reads {FORMAT_VERSION} alone: load it with the "
-                f"palpate that saved it ({facts.get('palpate_version', 'unknown')}), or train anew"
+                f"it has format_version {version!r}, this palpate reads only {FORMAT_VERSION}: load it with the "
+                f"palpate that saved it ({facts.get('palpate_version', 'unknown')}), or train again"
             )
         checksum = _typed(str, facts.pop("weights"), "weights")
         config = _typed(ModelConfig, facts.pop("model"), "model")
         _demand_origin(config, facts.get("origin"))
-        with torch.device("meta"):  # without memory: whatever the file says, it need not be true
+        with torch.device("meta"):  # no memory: the file may claim any size
             expected = _shapes(build(config))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error!s:.500}") from error
@@ -69,7 +69,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     for name in [*expected, *found]:
         if expected.get(name) != found.get(name):
             raise ValueError(
-                f"{folder / 'model.safetensors'} does not fit {path}: the shape of {name} is "
+                f"{folder / 'model.safetensors'} does not match {path}: the shape of {name} is "
                 f"{found.get(name, 'missing')}, not {expected.get(name, 'missing')}"
             )
     model = build(config)
@@ -83,7 +83,7 @@ def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
 
 
 def _typed(hint: Any, value: Any, name: str) -> Any:
-    """A value out of JSON, as an annotation says: anyone may have edited the file."""
+    """A value from JSON, checked against an annotation: anyone may have edited the file."""
     kind, inner = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         hints = get_type_hints(hint)

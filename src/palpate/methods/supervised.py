@@ -1,4 +1,4 @@
-"""The limit: the same encoders trained on the true states. What the method is measured against, never part of it."""
+"""The supervised limit: the same encoders trained on true states. Only a reference for the method."""
 
 from typing import Any
 
@@ -30,9 +30,9 @@ class Supervised(Model):
 
     def outputs(self, batch: LabelledBatch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         if batch.agent_next is None or batch.object_next is None:
-            raise ValueError("the supervised model learns from o and o'; the truth lacks agent_next or object_next")
+            raise ValueError("the truth lacks agent_next or object_next, which the supervised model needs")
         if self.turns and (batch.angle is None or batch.angle_next is None):
-            raise ValueError("a body that turns is learned from its angle; the truth lacks angle or angle_next")
+            raise ValueError("the truth lacks angle or angle_next, which a body that turns needs")
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
         z_int, ext = map(paired, side_by_side((self.phi_int, self.phi_ext), x))
         truth = [(batch.agent, batch.agent_next), (batch.object, batch.object_next)]

@@ -1,7 +1,7 @@
 """A baseline: two keypoints in the picture (Kulkarni et al. 2019, "Unsupervised learning of object keypoints").
 
-What is at the keypoints of one picture is put into another; the keypoints are good when the features so transported
-explain the first. Nothing tells which is the agent: an order is chosen where labels are allowed (`palpate.metrics`).
+The features at the keypoints of one picture are put into another picture, which then must reconstruct the first. The
+keypoints have no order: `palpate.metrics`, which may use labels, decides which one is the agent.
 Legend: b batch, k keypoints, c feature channels, h and w height and width of the feature maps.
 """
 
@@ -20,17 +20,16 @@ from palpate.methods.decoders import Grow, demand_full_size
 from palpate.objectives.keypoints import heat, soft_argmax, transport
 
 KEYPOINTS = 2
-STRIDE = 4  # pixels to a cell of the feature maps
-# Heat maps begin wide and have shrunk to their size when this share of the run is done. At their size from the start,
-# both keypoints settle on the larger body and see nothing of the other; wide ones share the picture, and part as they
-# shrink.
+STRIDE = 4  # pixels per cell of the feature maps
+# Heat maps start wide and shrink until this share of the run. With the final width from the start, both keypoints
+# settle on the larger body; wide ones share the picture, and separate as they shrink.
 FIRST_STD, SHRUNK_AT = 0.4, 0.6
 
 
 class FeatureMap(nn.Module):
     """A picture at a quarter of its resolution, `width` channels deep.
 
-    Kernels of even size in even steps are centred: cell j looks at pixels 4j to 4j + 3 and evenly around them.
+    Kernels of even size with even strides are centred: cell j is centred on pixels 4j to 4j + 3.
     """
 
     def __init__(self, shape: tuple[int, int, int], *, residual: bool) -> None:
@@ -56,7 +55,7 @@ def _convolution(channels_in: int, channels: int, side: int, stride: int) -> lis
 
 
 class Transporter(Model):
-    """Phi, the feature maps, Psi, the keypoints, and a decoder that refines what was transported."""
+    """Phi (feature maps), Psi (keypoints) and a decoder of the transported features."""
 
     tells_apart = False
     rows: Tensor
@@ -69,7 +68,7 @@ class Transporter(Model):
         if not config.picture or config.n != 2:
             raise ValueError(
                 f"observations have shape {config.observation_shape} and actions {config.n} dimensions; the "
-                "transporter finds points of the picture plane: it needs pictures, and actions of 2 dimensions"
+                "transporter needs pictures and actions of 2 dimensions"
             )
         _, height, width = shape = config.observation_shape
         residual = config.encoder == "resnet18"
@@ -88,21 +87,21 @@ class Transporter(Model):
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         both = torch.cat((batch.o, batch.o_next))
-        # What is to be drawn is never augmented.
+        # Reconstruction targets are not augmented.
         return paired(self._transported(self.inputs(both, generator), progress)), paired(self.inputs(both))
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-        """Squared error of each picture of a pair, explained by transport from the other."""
+        """Squared error of each picture of a pair, reconstructed by transport from the other."""
         drawn, x = outputs
         return Loss({"reconstruction": (drawn.float() - x).square().mean() / 2}, {})
 
     def _transported(self, x: Tensor, progress: Tensor) -> Tensor:
-        """Each picture of o and o', stacked [2b, ...], drawn from the other and what is at its own keypoints."""
+        """Each picture of o and o', stacked [2b, ...], drawn from the other and the features at its own keypoints."""
         features, points = self._ask("phi", x), self._points(x)
         last = self.config.baseline.keypoint_std
         std = last * (FIRST_STD / last) ** (1 - progress / SHRUNK_AT).clamp(min=0)
         mask = heat(points, self.rows, self.columns, std * self.stretch)  # [2b, h, w]
-        # Nothing is learned as a source: features that make way for anything would be the best ones.
+        # No gradient as a source: features would learn to vanish there.
         source, source_mask = (y.detach().roll(len(x) // 2, 0) for y in (features, mask))
         return self._ask("decoder", transport(source, features, source_mask, mask))
 
@@ -122,7 +121,7 @@ class Transporter(Model):
         return Encoding(points[:, 0], points[:, 1:])
 
     def reconstruct(self, o: Tensor, o_next: Tensor) -> Tensor:
-        """`o_next` as drawn from `o` and what is at the keypoints of `o_next`, of the same type."""
+        """`o_next` drawn from `o` and the features at the keypoints of `o_next`, of the same type."""
         drawn = self._transported(self.inputs(torch.cat((o, o_next))), torch.ones((), device=o.device))
         return self.inputs.observation(drawn[len(o) :], like=o)
 

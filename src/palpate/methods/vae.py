@@ -1,7 +1,7 @@
 """A baseline: the object as the latent of a variational autoencoder (paper, Sec. 5; Kingma and Welling 2013).
 
-phi_int is learned by equivariance as in the method itself. z_ext has many dimensions under a standard Gaussian prior
-and no geometry: a position is read from it by a probe that sees labels (`palpate.metrics`), never here.
+phi_int is learned by equivariance, as in our method. z_ext has many dimensions, a standard Gaussian prior and no
+geometry: a probe in `palpate.metrics`, fitted to labels, reads a position from it.
 Legend: b batch, n ambient dimension, k dimension of z_ext, d numbers in an observation.
 """
 
@@ -18,9 +18,9 @@ from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.equivariance import equivariance
 from palpate.objectives.prior import standard_kl
 
-LOG_VARIANCE = 10.0  # the posterior's stays within +-, softly: exp would overflow in the first steps of a large network
-# Before the decoder uses z_ext, the prior alone pulls at phi_ext, and in a few steps all its units are dead. So z_ext
-# begins with little noise, and the prior gains its weight over this share of the run.
+LOG_VARIANCE = 10.0  # soft bound of the posterior's: exp would overflow in the first steps of a large network
+# Before the decoder uses z_ext, only the prior trains phi_ext, and all its units die in a few steps. So z_ext starts
+# with little noise, and the weight of the prior rises over this share of the run.
 FIRST_LOG_VARIANCE, WARM_UP = -4.0, 0.3
 
 
@@ -41,21 +41,21 @@ class VAE(Model):
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         both = torch.cat((batch.o, batch.o_next))
-        x = self.inputs(both)  # what is to be drawn is never augmented
+        x = self.inputs(both)  # reconstruction targets are not augmented
         z_int, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs(both, generator))
         mean, log_variance = self._posterior(ext)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         z_ext = mean + noise * (log_variance / 2).exp()
-        # The agent is placed by Eq. 3 alone: drawing it well would bend its frame.
+        # Only Eq. 3 places the agent: the reconstruction would distort its frame.
         drawn = self._draw(z_int.detach(), z_ext)
         return *map(paired, (drawn, x, mean, log_variance)), *z_int.chunk(2), self.inputs.scaled(batch.a)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """L_int (Eq. 3) and the negative evidence bound of o and o', both divided by the d numbers of an observation.
 
-        The likelihood is Gaussian with the spread each channel has over the data, not 1 of 255: a sprite on a few
-        pixels is then many spreads away from its background and worth encoding. Divided by d the terms stay near 1,
-        and neither drowns L_int where gradients are clipped.
+        The Gaussian likelihood has each channel's spread over the data, not 1 of 255. A sprite on a few pixels is then
+        many spreads away from its background, and worth encoding. Divided by d the terms stay near 1 and do not
+        outweigh L_int where gradients are clipped.
         """
         drawn, x, mean, log_variance, z_int, z_int_next, a = outputs
         nats = standard_kl(mean, log_variance)
@@ -77,12 +77,12 @@ class VAE(Model):
         return decoder(z_int, z_ext)
 
     def encode(self, o: Tensor) -> Encoding:
-        """The agent's position; in place of objects the posterior's mean [b, 1, m], which is no position."""
+        """The agent's position; for objects the posterior's mean [b, 1, m], a latent."""
         x = self.inputs(o)
         return Encoding(self.phi_int(x) * self.inputs.unit, self._posterior(self.phi_ext(x))[0][:, None])
 
     def reconstruct(self, o: Tensor) -> Tensor:
-        """What the decoder draws from the latent's mean, as observations `[b, ...]` of the same type."""
+        """Observations `[b, ...]` of the same type, decoded from the latent's mean."""
         x = self.inputs(o)
         mean, _ = self._posterior(self.phi_ext(x))
         return self.inputs.observation(self.decoder(self.phi_int(x), mean), like=o)

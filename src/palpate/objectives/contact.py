@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # of the neighbourhood that normalises L_-, squared; a share of it
+LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
 
 def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
     """-log P(contact), with P(contact) = sigmoid(logit), `[b]`.
 
-    A departure from the paper, whose L_+ only uses paths with contact: a path without contact shows that the body is
-    not there, and the two together place the body's centre and give its radius.
+    A departure from the paper, whose L_+ only uses paths with contact. A path without contact shows where the body is
+    not; both together determine the body's centre and radius.
 
-    `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) sigmoid(logit): a false contact far away no longer
-    makes the body as large as that.
+    `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) sigmoid(logit): a false positive far away does not
+    enlarge the body.
     """
     if doubt > 0:
         right = logsigmoid(torch.where(contact, logit, -logit)) + math.log(1 - 2 * doubt)
@@ -30,8 +30,8 @@ def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
 def balanced_nll(before: Tensor, after: Tensor, contact: Tensor, share: Tensor, doubt: float = 0.0) -> Tensor:
     """-log P(contact) `[b]` from the log-odds that o gives and those that o' gives for the same path.
 
-    Both classes weigh the same, however rare contacts are (`share` of all triples); otherwise the body would shrink to
-    where contacts are certain. An object without contact is where it was, so the path says as much about o' as about o.
+    Both classes weigh the same, whatever the `share` of contacts; otherwise rare contacts would let the body shrink to
+    where contacts are certain. An object without contact stays, so the path constrains o' as much as o.
     """
     balance = torch.where(contact, 0.5 / share, 0.5 / (1 - share))
     first, second = (contact_nll(logit, contact, doubt) for logit in (before, after))
@@ -42,9 +42,9 @@ def rest_nll(remained: Tensor, scale: Tensor, n: int) -> Tensor:
     """L_- as a likelihood, `[b]`: -log of a Student-t density of z_ext' - z_ext with one degree of freedom, up to a
     constant, from the squared distance and a scale.
 
-    A departure from the paper. Heavy tails: some contacts are missed, and the square of a whole journey of the object
-    would outweigh all other triples. A learned scale: the weight of a distance, (1 + n) / 2 scale^2, grows as
-    observations of one place come to agree.
+    A departure from the paper. Heavy tails: in a missed contact the object moves far, and a squared distance would
+    outweigh all other triples. A learned scale: the weight of a distance, (1 + n) / 2 scale^2, grows as observations of
+    one place agree better.
     """
     return (1 + n) / 2 * torch.log1p(remained / scale.square()) + n * scale.log()
 
@@ -57,8 +57,8 @@ def levelled(remained: Tensor, scale: Tensor | float) -> Tensor:
 def spread_nearby(z_ext: Tensor, z_ext_next: Tensor, reach: float) -> Tensor:
     """Mean squared distance, along each axis, to the other objects of a batch of two or more: `[b, n]`.
 
-    Near ones count most, by exp(-d^2 / 2 s^2), where s is `reach` standard deviations of all. A little of s^2 is added:
-    where objects come in a few places only, the others there are no measure.
+    Near objects count most, by exp(-d^2 / 2 s^2), where s is `reach` standard deviations of all. A share of s^2 is
+    added, because objects in only a few places have neighbours at distance 0.
     """
     everything = torch.cat((z_ext, z_ext_next))  # [2b, n]
     apart = ((z_ext + z_ext_next)[:, None] / 2 - everything).square()  # [b, 2b, n]
@@ -69,9 +69,9 @@ def spread_nearby(z_ext: Tensor, z_ext_next: Tensor, reach: float) -> Tensor:
 
 
 def unshrinkable(z_ext: Tensor, z_ext_next: Tensor, spread: Tensor) -> Tensor:
-    """L_- divided by the `spread` [b, n] nearby: the same value, whose gradient does not draw objects together, `[b]`.
+    """L_- divided by the `spread` [b, n] nearby: the same value, but its gradient does not shrink the frame, `[b]`.
 
     A departure from the paper: z_ext and z_ext' of one place differ a little. L_- would reduce that difference by
-    shrinking the frame there, most where the difference is largest, and so distort it.
+    shrinking the frame, most where the difference is largest, and so distort the frame.
     """
     return ((z_ext - z_ext_next).square() * spread.detach() / spread).sum(-1)

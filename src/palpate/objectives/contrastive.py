@@ -1,4 +1,4 @@
-"""Telling scenes apart: the contrastive representation w (paper, Sec. 4.2).
+"""The contrastive representation w, which separates scenes (paper, Sec. 4.2).
 
 Legend: b batch, k objects, m dimension of W.
 """
@@ -17,14 +17,14 @@ def squared_distance(w: Tensor, w_other: Tensor) -> Tensor:
 def infonce(w: Tensor, w_next: Tensor, agents: Tensor, *, temperature: float, floor: float = 0.0) -> Tensor:
     """L_cont = d_W(w, w') / tau + log E_o'' exp(-d_W(w', w'') / tau - agents) (Eq. 5), `[b]`, for w [b, k, m].
 
-    `agents` [b, b] are the squared distances of the agents of o' and o'', divided by their temperature. They weight o''
-    by how close its agent is to that of o'; so w gains nothing from encoding where the agent is, which it otherwise
-    would: around an object that stays, the agent's positions before and after a move are not independent. The
-    expectation runs over every other o' of the batch, never over o' itself.
+    `agents` [b, b] are the squared distances between the agents of o' and o'', divided by their temperature. They
+    weight o'' by how close its agent is to that of o', so w gains nothing from encoding the agent's position. Otherwise
+    it would gain, because the agent's positions before and after a move depend on each other. The expectation is over
+    all other o' of the batch.
 
-    A departure from the paper: with `floor` f > 0 both exp(-d_W / tau) become exp(-d_W / tau) + f. In a contact, o says
-    nothing about where the object is in o'; so what is to be learned is a peak over a constant, and a peak alone
-    distorts W to bring pairs in contact closer too. Over k objects the similarity is the product.
+    A departure from the paper: with `floor` f > 0 both exp(-d_W / tau) become exp(-d_W / tau) + f. In a contact, o does
+    not determine where the object is in o'. So the ideal similarity is a peak over a constant; a peak alone distorts W,
+    because it pulls pairs in contact together too. Over k objects the similarity is the product.
     """
     b = len(w)
     if b < 2:

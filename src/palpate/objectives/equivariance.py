@@ -1,4 +1,4 @@
-"""The agent: its representation moves as the agent does (paper, Sec. 4.1). Legend: b batch."""
+"""The agent's representation moves as the agent does (paper, Sec. 4.1). Legend: b batch."""
 
 from torch import Tensor
 

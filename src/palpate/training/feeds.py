@@ -1,6 +1,6 @@
 """Which triples a step is trained on: oversampling of rare contacts, and moves that the agent chooses.
 
-A source only draws. A feed decides, by what the model knows so far; that is device work inside the captured step.
+A source only draws. A feed decides what to draw from the model's current outputs, as device work in the captured step.
 Legend: b batch, c moves, n ambient dimension.
 """
 
@@ -16,9 +16,9 @@ from palpate.data.transitions import Batch
 
 UNKNOWN, OTHER, CONTACT = -1, 0, 1
 POOL = 4  # batches drawn to select one from
-JUDGED = 50  # batches that show how rare contacts are
-SLACK = 1.5  # times as common they must be before batches are taken as they come again
-MOVES, CHOOSE_FROM = 32, 0.3  # moves to choose from; the share of the run after which positions are worth using
+JUDGED = 50  # batches from which the share of contacts is measured
+SLACK = 1.5  # times `least_contacts`: selection stops when contacts are more common
+MOVES, CHOOSE_FROM = 32, 0.3  # moves to choose from; share of the run after which positions are accurate enough
 LAST_MOVES, LAST_SHARE = 128, 0.9  # for the last fit: moves to choose from; the share of a batch
 
 Contacts = Callable[[Batch], Tensor | None]  # reliable contacts [b]
@@ -28,7 +28,7 @@ Uncertainty = Callable[[Tensor, Tensor], Tensor | None]  # of moves [b, c, n] fr
 class Feed:
     """Batches for the loop, as a source draws them."""
 
-    way: object = None  # how batches are drawn; `draw` is other device work when it changes
+    way: object = None  # how batches are drawn; when it changes, `draw` must be captured again
 
     def __init__(self, source: Source[Any], batch_size: int) -> None:
         self.source, self.batch_size = source, batch_size
@@ -45,24 +45,24 @@ class Feed:
         return self.draw(generator)
 
     def ask(self, contacts: Contacts, uncertainty: Uncertainty) -> None:
-        """What the model, as it is, says about triples and moves."""
+        """Set the model's functions that a feed may call on triples and moves."""
 
     def learn(self, contacts: Tensor) -> None:
-        """Reliable contacts `[b]` of the last batch."""
+        """Receive the reliable contacts `[b]` of the last batch."""
 
     def adapt(self, share: float) -> None:
-        """Every few steps, when `share` of the run is over: change the way of drawing; may wait for the device."""
+        """Change the way of drawing, every few steps, when `share` of the run is over; may wait for the device."""
 
     def seek(self, step: int) -> None:
         """Continue as if `step` batches had been drawn, beside the generator's state and `memory`."""
         self.source.seek(step * self.batch_size)
 
     def memory(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps, to be written into when the run is resumed."""
+        """Tensors that a checkpoint stores, and that a resumed run overwrites."""
         return {}
 
     def vitals(self) -> dict[str, float]:
-        """What a person watching the run wants to know about the data; may wait for the device."""
+        """Readings about the data for the log; may wait for the device."""
         return {}
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Feed:
 
 @final
 class Oversampled(Feed):
-    """A set in memory. Contacts rarer than `least_contacts` are drawn more often, until they are that share."""
+    """A set in memory. Contacts rarer than `least_contacts` are oversampled up to that share."""
 
     source: Resident
 
@@ -104,12 +104,12 @@ class Oversampled(Feed):
 class Selected(Feed):
     """Fresh triples of a world, selected.
 
-    Contacts show where the object is, and the others that it stays. Where either are rarer than `least_contacts`,
-    several batches are drawn and one is selected from them: up to half of it the rare ones.
+    If contacts, or triples without contact, are rarer than `least_contacts`, several batches are drawn. One batch is
+    selected from them, with up to half of it from the rare class.
 
-    Most moves pass far from the object's boundary or right through it, and say little that is new. In a share of the
-    batch, `chosen_moves`, the agent takes of some random moves the one whose contact is least certain, by what it sees
-    beforehand. The choice follows from that alone, so each outcome stays as likely as the world makes it.
+    Most moves pass far from the object's boundary or right through it, and are hardly informative. In a share of the
+    batch, `chosen_moves`, the agent chooses among some random moves the one with the least certain contact. The choice
+    depends only on the observation before the move, so it does not bias the outcome.
     """
 
     source: Stream
@@ -155,11 +155,11 @@ class Selected(Feed):
         parts = [self.source.draw(count, generator) for _ in range(self.pool)]
         drawn = Batch(*map(torch.cat, zip(*parts, strict=True)))
         contacts = self._contacts(drawn)
-        assert contacts is not None  # only a model that knows contacts makes a pool
+        assert contacts is not None  # a pool needs a model with contacts
         self._note(contacts)
         rare = torch.where(contacts.float().mean() > 0.5, ~contacts, contacts)
         order = torch.rand(len(rare), generator=generator, device=rare.device)
-        # First the rare, but no more than half a batch of them, then the others.
+        # First the rare class, up to half a batch of it, then the others.
         order += torch.where(rare, torch.where(rare.cumsum(0) <= count // 2, 1.0, -1.0), 0.0)
         return Batch(*(x.index_select(0, order.topk(count).indices) for x in drawn))
 
@@ -182,7 +182,7 @@ class Selected(Feed):
             self._note(contacts[int(self._chosen) :])  # chosen moves do not show how common contacts are
 
     def _note(self, contacts: Tensor) -> None:
-        """A batch without any reliable contact says nothing: the model may not tell them apart yet."""
+        """Count contacts. A batch without reliable contacts does not count: the classes may not be separate yet."""
         known = contacts.any()
         self._seen += torch.stack((contacts.sum(), known * len(contacts), known))
 

@@ -1,7 +1,7 @@
-"""THE loop.
+"""The training loop.
 
 A step is pure device work (`step.py`); on a GPU it is captured in a CUDA graph and replayed. The host only sets the
-learning rate, reads averages every few steps, and saves. True states never come here: evaluation is a callback.
+learning rate, reads averages every few steps, and saves. No true states come here: evaluation is a callback.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from palpate.training.state import restore, save
 from palpate.training.step import Run
 
 
-class Interrupted(RuntimeError):  # noqa: N818 - the user's wish, not an error
+class Interrupted(RuntimeError):  # noqa: N818 - not an error
     """Ctrl-C: the run stopped between two steps and can be continued from its folder."""
 
 
@@ -33,10 +33,9 @@ def train(
     criterion: str | None = None,
     watch: Callable[[int, dict[str, float]], None] | None = None,
 ) -> None:
-    """Minimise `model.loss` over batches of `feed`; continues from `folder`'s checkpoint if it has one.
+    """Minimise `model.loss` over batches of `feed`; continue from `folder`'s checkpoint if it has one.
 
-    `criterion` names a reading of `evaluate` that is small for a good model and needs no labels: the model ends with
-    the weights of the evaluation where it was smallest.
+    `criterion` names a label-free reading of `evaluate`: the model ends with the weights for which it was smallest.
     """
     run = Run(model, feed, config, training_device(config))
     restore(run, folder)
@@ -68,7 +67,7 @@ def train(
 
 
 def training_device(config: TrainingConfig) -> torch.device:
-    """Where a run takes place."""
+    """The device of a run."""
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is 'cuda', but torch sees no GPU here; take device='cpu', or leave it out")
+        raise ValueError("device is 'cuda', but torch sees no GPU here; use device='cpu', or leave it out")
     return torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))

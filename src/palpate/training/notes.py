@@ -1,15 +1,15 @@
-"""What steps report, kept in device memory."""
+"""Readings of the steps, in device memory."""
 
 import torch
 from torch import Tensor
 
 
 class NonFiniteLoss(RuntimeError):  # noqa: N818 - reads as what it is
-    """A loss term or the gradient was not a number; no update was made from it."""
+    """A loss term or the gradient was not finite; no weight was updated with it."""
 
 
 class Notes:
-    """Running sums of what a step reports, and whether anything in it was not finite."""
+    """Running sums of the readings, and a flag for values that are not finite."""
 
     def __init__(self, terms: list[str], readings: list[str], device: torch.device) -> None:
         self.terms, self.names = terms, [*terms, *readings]
@@ -19,9 +19,9 @@ class Notes:
         self.stop = torch.zeros((), device=device)
 
     def add(self, terms: list[Tensor], readings: list[Tensor]) -> Tensor:
-        """Note one step; returns the flag, 1 from the first step with a non-finite term on."""
+        """Add one step. Returns the flag, which is 1 from the first step with a non-finite term on."""
         values = torch.stack([value.detach().float() for value in (*terms, *readings)])
-        # Only the first bad step is named: what follows it without an update says nothing new.
+        # Only the first bad step is recorded: the following ones repeat it, since nothing is updated.
         self.bad |= ~values[: len(terms)].isfinite() & (self.stop == 0)
         self.stop.copy_(self.bad.any())
         self.sums += torch.where(self.stop > 0, 0.0, values)
@@ -34,7 +34,7 @@ class Notes:
             names = [name for name, bad in zip(self.terms, self.bad.tolist(), strict=True) if bad]
             raise NonFiniteLoss(
                 f"not finite: {', '.join(names)}, {int(self.count)} good steps after the last reading; the weights "
-                "were not touched by it. Lower the learning rate, or look for extreme values in the observations."
+                "were not updated with it. Lower the learning rate, or look for extreme values in the observations."
             )
 
     def read(self) -> dict[str, float]:

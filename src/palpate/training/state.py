@@ -1,4 +1,4 @@
-"""A run's checkpoint: everything that a stopped run needs to end as if it had not been stopped."""
+"""A run's checkpoint: a resumed run ends exactly like one that was never stopped."""
 
 from operator import index
 from pathlib import Path
@@ -13,7 +13,7 @@ from palpate.training.step import Run
 
 
 def steps_done(folder: Path) -> int:
-    """How far the run in `folder` has come."""
+    """Number of steps that the run in `folder` has finished."""
     path = _checkpoint(folder)
     if not path.exists():
         return 0
@@ -23,7 +23,7 @@ def steps_done(folder: Path) -> int:
 
 def save(run: Run, folder: Path) -> None:
     assert run.notes is not None
-    run.notes.check()  # never over a good checkpoint
+    run.notes.check()  # a bad state must not replace a good checkpoint
     moments = {
         f"{i}.{name}": value
         for i, parameter in enumerate(run.parameters)
@@ -80,7 +80,7 @@ def _checkpoint(folder: Path) -> Path:
 
 
 def _moments(run: Run, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """What its optimiser remembers of a parameter; of one that is not learned, nothing."""
+    """The optimiser's state of a parameter; empty for a parameter that is not learned."""
     optimizer = _optimizer(run, parameter)
     return {} if optimizer is None else optimizer.state[parameter]
 

@@ -1,4 +1,4 @@
-"""One step of training, and what it reads and writes on the device."""
+"""One training step, and its state on the device."""
 
 import gc
 import logging
@@ -27,12 +27,12 @@ class Run:
     def __init__(self, model: Model, feed: Feed, config: SettledTraining, device: torch.device) -> None:
         self.device = device
         precision = config.precision or ("bf16-mixed" if device.type == "cuda" else "32-true")
-        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces precision and hardware at length
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it prints precision and hardware
         self.fabric = Fabric(accelerator=device.type, devices=1, precision=precision)
         self.config, self.feed, self.step = config, feed, 0
         self.plain = model.to(device)
         if device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # shapes hardly ever change during a run, so kernels are chosen once
+            torch.backends.cudnn.benchmark = True  # shapes hardly change, so kernels are chosen once
         optimizers = make_optimizers(
             model.parameter_groups(),
             weight_decay=config.weight_decay,
@@ -74,22 +74,22 @@ class Run:
             self.notes = Notes([*loss.terms, "gradient"], list(loss.readings), self.device)
             self.notes.sums += self.kept_notes.get("sums", 0.0)
             self.notes.count += self.kept_notes.get("count", 0.0)
-        # Optimisers leave weights and moments alone where this flag is set, without asking the host.
+        # If this flag is set, optimisers change neither weights nor moments; the host is not involved.
         stop = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
         for optimizer in self.optimizers:
             optimizer.optimizer.found_inf = stop
             optimizer.step()
 
     def captured(self) -> Callable[[], None]:
-        """`advance` as a CUDA graph, captured anew when the feed draws in another way."""
+        """`advance` as a CUDA graph, which is captured again when the feed draws in another way."""
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        held: Any = None  # where batches that come from the host are put for the graph to find
+        held: Any = None  # fixed memory for batches from the host, which the graph reads
         eager_steps, captured, way = EAGER_STEPS, False, self.feed.way
 
         def step() -> None:
             nonlocal graph, held, eager_steps, captured, way
             if way != self.feed.way:
-                torch.cuda.synchronize()  # the graph that is dropped may be running
+                torch.cuda.synchronize()  # the old graph may still be running
                 graph, eager_steps, captured, way = torch.cuda.CUDAGraph(), EAGER_STEPS, False, self.feed.way
             if not self.feed.capturable:
                 fresh = self.feed.draw(self.generator)
@@ -102,7 +102,7 @@ class Run:
                 torch.cuda.current_stream().wait_stream(side)
                 return
             if not captured:
-                gc.collect()  # what a run before this one has left must not be freed while a graph is captured
+                gc.collect()  # memory of an earlier run must not be freed while a graph is captured
                 graph.register_generator_state(self.generator)
                 with torch.cuda.graph(graph):
                     self.advance(held)
@@ -112,9 +112,9 @@ class Run:
         return step
 
     def set_schedule(self) -> None:
-        """What the host sets before a step: the way of drawing, now and then; progress, gates and learning rates."""
+        """Set progress, gates and learning rates before a step and, every few steps, the way of drawing."""
         share = self.step / self.config.steps
-        if self.step % ADAPT_EVERY == 0:  # and at no other time: what is logged or measured must not change a run
+        if self.step % ADAPT_EVERY == 0:  # not when readings are made: logging must not change a run
             self.feed.adapt(share)
         self.progress.fill_(share)
         for group, gate in self.gates:
@@ -130,14 +130,14 @@ class Run:
         return {**self.notes.read(), **self.plain.vitals(), **self.feed.vitals(), "learning_rate": rate}
 
     def refine(self) -> None:
-        """The model's last fit, never to weights that are not finite."""
+        """The model's last fit; raises if a step was not finite."""
         assert self.notes is not None
         self.notes.check()
         with self._as_it_is():
             self.plain.refine(lambda: self.feed.last(self.generator), self.config.steps)
 
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
-        """Evaluate the model as it is, and remember the weights if they are the best so far."""
+        """Evaluate the model, and keep a copy of its weights if they are the best so far."""
         with self._as_it_is():
             scores = evaluate(self.plain)
         if criterion is not None and scores.get(criterion, math.inf) < self.best_value:
@@ -146,7 +146,7 @@ class Run:
         return scores
 
     def hand_over(self) -> None:
-        """Leave the model as users get it: with the best weights, without what only training needs."""
+        """Prepare the model for users: the best weights, without the parts that only training needs."""
         self.plain.take_down_scaffold()
         if self.best:
             self.plain.load_state_dict(self.best)
