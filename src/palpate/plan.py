@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from palpate.choices import Choice, Facts, choose
 from palpate.config import BaselineConfig, Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
-from palpate.traits import METHODS, Traits, resolve
+from palpate.traits import Traits, resolve, traits_of
 
 OF_TRAINING = ("steps", "batch_size", "optimizer", "learning_rate", "augment", "chosen_moves")
 OF_OBJECTIVE = ("body", "refine", "rest_floor")
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 def plan(asked: Asked, facts: Facts) -> Plan:
     name, given = asked.name, asked.given
-    traits = METHODS[name]
+    traits = traits_of(name)
     choices = choose(given, facts, traits)
     chosen = {choice.name: choice.value for choice in choices}
     settled = {name: chosen[name] for name in OF_TRAINING if name in chosen}

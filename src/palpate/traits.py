@@ -1,5 +1,6 @@
 """The methods by name, and what each can do; free of torch, so that settings are chosen before anything heavy loads."""
 
+import sys
 from importlib import import_module
 from typing import Any, NamedTuple, get_args
 
@@ -34,13 +35,24 @@ METHODS: dict[str, Traits] = {
 CARRIED = {"contact": "egocentric", "egocentric": "egocentric", "supervised": "supervised"}
 
 
+def traits_of(name: str) -> Traits:
+    """The traits behind a name. `module:Class` names a variant of our method, which has its traits."""
+    if ":" in name:
+        return METHODS["contact"]._replace(home=name)
+    if name not in METHODS:
+        raise ValueError(f"method is {name!r}; allowed is one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
 def resolve(method: str, objective: str, egocentric: bool) -> str:
-    """The name in `METHODS` for what a user writes as method, objective and egocentric."""
+    """The name for what a user writes as method, objective and egocentric; `traits_of` knows it."""
     what, name, allowed = "method", method, ("interaction", *METHODS)
     if method == "interaction":
         what, name, allowed = "objective", objective, get_args(Objective)
-    if name not in allowed:
-        raise ValueError(f"{what} is {name!r}; allowed is one of {', '.join(allowed)}")
+    if name not in allowed and ":" not in name:
+        raise ValueError(
+            f"{what} is {name!r}; allowed is one of {', '.join(allowed)}, or the module:Class of a variant"
+        )
     if not egocentric:
         return name
     if name not in CARRIED:
@@ -49,8 +61,15 @@ def resolve(method: str, objective: str, egocentric: bool) -> str:
 
 
 def method_class(name: str) -> Any:
-    """The class behind a name."""
-    if name not in METHODS:
-        raise ValueError(f"method is {name!r}; allowed is one of {', '.join(METHODS)}")
-    module, _, kind = METHODS[name].home.partition(":")
-    return getattr(import_module(module), kind)
+    """The class behind a name.
+
+    A file may name any module, and importing it would run its code: only modules of palpate are imported here, and
+    those of others must have been.
+    """
+    module, _, kind = traits_of(name).home.partition(":")
+    if not module.startswith("palpate.") and module not in sys.modules:
+        raise ValueError(f"method is {name!r}, a variant of another package; import {module} first")
+    found = getattr(import_module(module), kind, None)
+    if not isinstance(found, type):
+        raise ValueError(f"method is {name!r}, but {module} has no class {kind!r}")
+    return found

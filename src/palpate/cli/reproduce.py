@@ -164,9 +164,7 @@ class Reproduce:
                 raise ValueError(f"partition is {self.partition!r}, but nothing is submitted; add --slurm")
             return None
         if self.preset is None:
-            raise ValueError(
-                "preset is left out, but the jobs run elsewhere; with --slurm give --preset"
-            )
+            raise ValueError("preset is left out, but the jobs run elsewhere; with --slurm give --preset")
         if self.jobs is not None:
             raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")
         return Slurm(partition=self.partition, minutes=self.time, gpus=int(self.preset == "paper"))
