@@ -127,7 +127,9 @@ class TestRuns:
         with pytest.raises(ValueError, match=r"with other settings: .*rest_floor was 0\.5 and is 0\.02"):
             reproduce(planned, place, show=False)
 
-    def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(self, place: Place) -> None:
+    def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         planned = vanilla("supervised")
         reproduce(planned, place, show=False)
         path = place.result(planned[0])
@@ -138,7 +140,12 @@ class TestRuns:
         with pytest.raises(ValueError, match=r"with other settings: .*steps was 4 and is 3.*--out.*--force"):
             reproduce(other, place, show=False)
         assert path.read_bytes() == before
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "write_json", lambda *_: (_ for _ in ()).throw(OSError("the disk is full")))
+            assert reproduce(other, place, force=True, show=False).failed
+        assert path.with_name(f"{path.name}.old").read_bytes() == before  # lost only when the new one is there
         assert reproduce(other, place, force=True, show=False).finished
+        assert not list(path.parent.glob("*.old"))
         assert json.loads(path.read_text())["settings"]["training"]["steps"] == 3
         path.write_text("[]")
         with pytest.raises(ValueError, match="is not the JSON of a run"):
