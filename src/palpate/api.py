@@ -65,12 +65,11 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
 def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
     """What a representation says about every triple, block by block; None for what it cannot answer."""
     encodings, contacts, touches = [], [], []
-    predicts = traits_of(model.config.method).predicts
     for block in labelled.transitions.blocks():
         rows = labelled.transitions.rows(block)
         encodings.append(model.encode(rows.o))
         contacts.append(model.contact(*rows) if model.model.separation() is not None else None)
-        touches.append(model.would_touch(rows.o, rows.a) if predicts else None)
+        touches.append(model.would_touch(rows.o, rows.a) if model.model.predicts else None)
     encoding = Encoding(*map(_joined, zip(*encodings, strict=True)))  # type: ignore[arg-type]
     return encoding, _joined(contacts), _joined(touches)
 

@@ -63,7 +63,7 @@ def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choic
     if traits.has_body:
         add("body", *_body(facts, given))
         add("refine", *_refine(facts, traits, moves, small_and_fresh))
-        add("rest_floor", *_rest_floor(facts))
+        add("rest_floor", *_rest_floor(facts, traits))
     return list(chosen.values())
 
 
@@ -150,9 +150,14 @@ def _refine(facts: Facts, traits: Traits, moves: float, small_and_fresh: bool) -
     return True, "a last fit to the contacts of many fresh triples at once"
 
 
-def _rest_floor(facts: Facts) -> tuple[float, str]:
-    # In a Student-t likelihood a distance weighs (1 + n) / 2 scale^2: let it be the same in any dimension.
-    factor = ((1 + facts.n) / 3) ** 0.5
+def _rest_floor(facts: Facts, traits: Traits) -> tuple[float, str]:
+    if facts.fresh and traits.refines:
+        return rest_floor(facts.n, FRESH_REST), "in the end all observations of one place are to agree"
     if facts.fresh:
-        return round(factor * FRESH_REST, 4), "in the end all observations of one place are to agree"
-    return round(factor * FIXED_REST, 4), "triples that come again agree more than others would"
+        return rest_floor(facts.n, FIXED_REST), "a smaller one was tried with a still camera alone"
+    return rest_floor(facts.n, FIXED_REST), "triples that come again agree more than others would"
+
+
+def rest_floor(n: int, plane: float = FIXED_REST) -> float:
+    """A floor of the scale of L_- in n dimensions, where a distance weighs (1 + n) / 2 scale^2, as in the plane."""
+    return round(((1 + n) / 3) ** 0.5 * plane, 4)

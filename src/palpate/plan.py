@@ -67,6 +67,8 @@ def plan(asked: Asked, facts: Facts) -> Plan:
         baseline=asked.baseline,
     )
     _demand_fit(name, traits, given, facts, training)
+    if asked.baseline != BaselineConfig() and not traits.reconstructs:
+        raise ValueError(f"baseline is given, which the method {name!r} does not use; leave it out")
     return Plan(model, training, choices, [choice for choice in choices if choice.name not in given])
 
 
@@ -87,6 +89,8 @@ def _demand_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts, 
         value = given.get(setting)
         if value and not fits and not (setting == "shrink" and value == 1):
             raise ValueError(f"{setting} is {value!r}; leave it out: {why}")
+    if given.get("augment", "none") != "none" and not facts.picture:
+        raise ValueError(f"augment is {given['augment']!r}; leave it out: observations are no pictures")
     if training.augment == "shift" and not traits.shifts:
         raise ValueError(
             f"augment is 'shift'; allowed is 'none' or 'light' for the method {name!r}, whose targets do not move along"

@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from typing import Any, NamedTuple, get_args
 
-from palpate.config import Objective
+from palpate.config import Method, Objective
 
 
 class Traits(NamedTuple):
@@ -32,7 +32,7 @@ METHODS: dict[str, Traits] = {
     "supervised": Traits("palpate.methods.supervised:Supervised", muon=True, unsupervised=False),
 }
 # Where the agent carries the cameras.
-CARRIED = {"contact": "egocentric", "egocentric": "egocentric", "supervised": "supervised"}
+CARRIED = {"contact": "egocentric", "supervised": "supervised"}
 
 
 def traits_of(name: str) -> Traits:
@@ -46,7 +46,7 @@ def traits_of(name: str) -> Traits:
 
 def resolve(method: str, objective: str, egocentric: bool) -> str:
     """The name for what a user writes as method, objective and egocentric; `traits_of` knows it."""
-    what, name, allowed = "method", method, ("interaction", *METHODS)
+    what, name, allowed = "method", method, get_args(Method)
     if method == "interaction":
         what, name, allowed = "objective", objective, get_args(Objective)
     if name not in allowed and ":" not in name:
@@ -63,11 +63,11 @@ def resolve(method: str, objective: str, egocentric: bool) -> str:
 def method_class(name: str) -> Any:
     """The class behind a name.
 
-    A file may name any module, and importing it would run its code: only modules of palpate are imported here, and
-    those of others must have been.
+    A file may name any module, and importing it would run its code: only our variants are imported here, and modules
+    of others must have been.
     """
     module, _, kind = traits_of(name).home.partition(":")
-    if not module.startswith("palpate.") and module not in sys.modules:
+    if module not in ("palpate.reproduce.variants", *sys.modules) and name not in METHODS:
         raise ValueError(f"method is {name!r}, a variant of another package; import {module} first")
     found = getattr(import_module(module), kind, None)
     if not isinstance(found, type):

@@ -79,6 +79,7 @@ class Model(nn.Module, ABC):
 
     places_object: ClassVar[bool] = True  # else `objects` is a latent, and only a probe that sees labels reads it
     tells_apart: ClassVar[bool] = True  # else only labels say which of the two is the agent
+    predicts: ClassVar[bool] = False  # whether `would_touch` and `uncertainty` answer
     scaffold: ClassVar[tuple[str, ...]] = ()  # parts that only training needs
     not_judged: frozenset[str] = frozenset()  # terms that say nothing about how good the positions are
 
