@@ -195,6 +195,8 @@ class TestMistakes:
             ("train --out", "palpate train: missing value for argument '--out'. Expected 1 values; see palpate train"),
             ("train --out x --steps abc", "palpate train: --steps: invalid literal for int() with base 10: 'abc'; see"),
             ("train --out x --log-every 0", "palpate train: log_every is 0; allowed is 1 or more; see palpate train"),
+            ("train --out x --rest-floor -1", "palpate train: rest_floor is -1.0; allowed is more than 0; see palpate"),
+            ("train --out x --radius -1", "palpate train: radius is -1.0; allowed is more than 0; see palpate train"),
             ("train --out x --schedule foo", "palpate train: invalid choice 'foo' for argument '--schedule'. Expected"),
             ("foo", "palpate: 'foo' is not a verb of palpate; allowed are demo, collect, check"),
             ("--foo", "palpate: '--foo' is not a verb of palpate; allowed are demo"),
@@ -300,7 +302,6 @@ class TestMistakes:
         ("flags", "says"),
         [
             (["--body", "star"], "body is 'star'; allowed is 'ball' or 'outline' or 'ellipse'"),
-            (["--rest-floor", "-1"], "rest_floor is -1.0; allowed is more than 0"),
             (["--refine", "True"], "refine is True; leave it out: a last fit needs fresh triples"),
             (["--chosen-moves", "0.5"], "chosen_moves is 0.5; leave it out: the moves of a fixed set are made already"),
             (
@@ -321,7 +322,6 @@ class TestMistakes:
         refused(run("collect", "palpate/Sprites-v0", *out, "--size", 3), "size is 3")
         refused(run("train", "--env", "palpate/Sprites-v0", *out, "--contact-share", -1), "contact_share is -1")
         refused(run("train", "--data", log, *out, "--batch-size", 128, "--device", "cpu"), "there are 100 triples")
-        refused(run("train", "--data", log, *out, *TINY, "--radius", -1), "radius is -1")
         assert not (tmp_path / "x").exists()
 
     def test_settings_that_check_themselves(self, run: Run, log: Path, tmp_path: Path) -> None:

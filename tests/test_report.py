@@ -20,7 +20,7 @@ def drawing() -> Figure:
 
 def scores() -> Scores:
     agent, thing = torch.rand(2, 50, 2, generator=torch.Generator().manual_seed(0))
-    return measure(Encoding(agent, thing, None, None), Truth(agent, thing))
+    return measure(Encoding(agent, thing[:, None]), Truth(agent, thing))
 
 
 def write(path: Path, **changes: object) -> str:

@@ -32,7 +32,7 @@ from palpate.runlog import run_folder
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.training.loop import train, training_device
 from palpate.training.state import steps_done
-from palpate.traits import METHODS, Traits
+from palpate.traits import Traits, traits_of
 
 COINCIDENCE = 0.02  # share of test triples that may be in the training set by chance
 HELD_OUT_SHARE, HELD_OUT_MOST, HELD_OUT_BYTES = 0.1, 1000, 1024**3  # of a fixed set: never trained on
@@ -65,12 +65,11 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
 def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
     """A representation's answers for all triples, block by block; None for what it cannot answer."""
     encodings, contacts, touches = [], [], []
-    predicts = METHODS[model.config.method].predicts
     for block in labelled.transitions.blocks():
         rows = labelled.transitions.rows(block)
         encodings.append(model.encode(rows.o))
         contacts.append(model.contact(*rows) if model.model.separation() is not None else None)
-        touches.append(model.would_touch(rows.o, rows.a) if predicts else None)
+        touches.append(model.would_touch(rows.o, rows.a) if model.model.predicts else None)
     encoding = Encoding(*map(_joined, zip(*encodings, strict=True)))  # type: ignore[arg-type]
     return encoding, _joined(contacts), _joined(touches)
 
@@ -127,7 +126,7 @@ def fit(
         baseline=baseline or BaselineConfig(),
         training=config,
     )
-    traits = METHODS[asked.name]
+    traits = traits_of(asked.name)
     opened = _opened(data, traits, device)
     if test is not None and not isinstance(test, Labelled):
         raise ValueError(f"test is {test!r}; allowed are labelled triples, palpate.Labelled")

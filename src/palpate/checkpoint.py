@@ -68,6 +68,17 @@ def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[
         return groups, note["facts"]
 
 
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts alone, without reading the tensors."""
+    with used(path):
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts: dict[str, Any] = json.loads((file.metadata() or {})["palpate"])["facts"]
+        except (SafetensorError, ValueError) as error:
+            raise _damaged(path, error) from error
+        return facts
+
+
 @contextmanager
 def used(path: Path) -> Iterator[None]:
     """Report errors in the use of a file's content as damage of the file."""

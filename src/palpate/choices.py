@@ -63,7 +63,7 @@ def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choic
     if traits.has_body:
         add("body", *_body(facts, given))
         add("refine", *_refine(facts, traits, moves, small_and_fresh))
-        add("rest_floor", *_rest_floor(facts))
+        add("rest_floor", *_rest_floor(facts, traits))
     return list(chosen.values())
 
 
@@ -150,9 +150,14 @@ def _refine(facts: Facts, traits: Traits, moves: float, small_and_fresh: bool) -
     return True, "a last fit to the contacts of many fresh triples at once"
 
 
-def _rest_floor(facts: Facts) -> tuple[float, str]:
-    # In a Student-t likelihood a distance weighs (1 + n) / 2 scale^2; the factor keeps this equal in any dimension.
-    factor = ((1 + facts.n) / 3) ** 0.5
+def _rest_floor(facts: Facts, traits: Traits) -> tuple[float, str]:
+    if facts.fresh and traits.refines:
+        return rest_floor(facts.n, FRESH_REST), "at the end all observations of one place should agree"
     if facts.fresh:
-        return round(factor * FRESH_REST, 4), "at the end all observations of one place should agree"
-    return round(factor * FIXED_REST, 4), "repeated triples agree more than new ones would"
+        return rest_floor(facts.n, FIXED_REST), "smaller floors are only tested with a fixed camera"
+    return rest_floor(facts.n, FIXED_REST), "repeated triples agree more than new ones would"
+
+
+def rest_floor(n: int, plane: float = FIXED_REST) -> float:
+    """The floor in n dimensions for which a distance weighs, (1 + n) / 2 scale^2, as much as in the plane."""
+    return round(((1 + n) / 3) ** 0.5 * plane, 4)

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -111,6 +112,14 @@ def named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, f"cannot write {path}: {error.strerror or error}") from error
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 class Busy(OSError):  # noqa: N818 - reads as what it is

@@ -86,15 +86,6 @@ def border(support: Tensor, points: int) -> Tensor:
     return length[..., None] * toward
 
 
-def long_axis(covariance: Tensor) -> Tensor:
-    """Direction [..., n] of the largest semi-axis of an ellipsoid, a unit vector of arbitrary sign."""
-    if covariance.shape[-1] == 2:  # in closed form, faster and known to every runtime a model may be exported to
-        (xx, xy), (_, yy) = (row.unbind(-1) for row in covariance.unbind(-2))
-        angle = axis_angle(torch.stack((xx - yy, 2 * xy), -1))
-        return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
-    return torch.linalg.eigh(covariance).eigenvectors[..., -1]
-
-
 def gaussian_kl(mean: Tensor, root: Tensor, mean_other: Tensor, root_other: Tensor) -> Tensor:
     """KL(N || N_other), `[...]`; the covariances are given by lower triangular roots, covariance = root root^T."""
     n = mean.shape[-1]

@@ -23,7 +23,7 @@ from palpate.metrics import Scores, aligned
 from palpate.report import write_report
 from palpate.representation import Representation
 from palpate.runlog import read_log
-from palpate.traits import METHODS
+from palpate.traits import traits_of
 
 DRAWN_ROWS, OVERLAID_ROWS = 2000, 8
 ABOVE_PIXELS = 240
@@ -108,7 +108,7 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
 
 def _facts(model: Representation) -> dict[str, str]:
     config = asdict(model.config)
-    parts = ("baseline",) if METHODS[model.config.method].reconstructs else ("objective",)
+    parts = ("baseline",) if traits_of(model.config.method).reconstructs else ("objective",)
     facts = {k: str(v) for k, v in config.items() if k not in ("objective", "baseline")}
     facts = {"data": str(model.facts.get("data", "")), **facts}
     facts |= {f"{part} {k}": str(v) for part in parts for k, v in config[part].items()}

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from palpate.choices import Choice, Facts, choose
 from palpate.config import BaselineConfig, Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
-from palpate.traits import METHODS, Traits, resolve
+from palpate.traits import Traits, resolve, traits_of
 
 OF_TRAINING = ("steps", "batch_size", "optimizer", "learning_rate", "augment", "chosen_moves")
 OF_OBJECTIVE = ("body", "refine", "rest_floor")
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 def plan(asked: Asked, facts: Facts) -> Plan:
     name, given = asked.name, asked.given
-    traits = METHODS[name]
+    traits = traits_of(name)
     choices = choose(given, facts, traits)
     chosen = {choice.name: choice.value for choice in choices}
     settled = {name: chosen[name] for name in OF_TRAINING if name in chosen}
@@ -67,6 +67,8 @@ def plan(asked: Asked, facts: Facts) -> Plan:
         baseline=asked.baseline,
     )
     _demand_fit(name, traits, given, facts, training)
+    if asked.baseline != BaselineConfig() and not traits.reconstructs:
+        raise ValueError(f"baseline is given, which the method {name!r} does not use; leave it out")
     return Plan(model, training, choices, [choice for choice in choices if choice.name not in given])
 
 
@@ -87,6 +89,8 @@ def _demand_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts, 
         value = given.get(setting)
         if value and not fits and not (setting == "shrink" and value == 1):
             raise ValueError(f"{setting} is {value!r}; leave it out: {why}")
+    if given.get("augment", "none") != "none" and not facts.picture:
+        raise ValueError(f"augment is {given['augment']!r}; leave it out: observations are no pictures")
     if training.augment == "shift" and not traits.shifts:
         raise ValueError(
             f"augment is 'shift'; allowed is 'none' or 'light' for the method {name!r}, whose targets are not shifted"

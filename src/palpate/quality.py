@@ -14,7 +14,7 @@ from palpate.data.check import Finding
 from palpate.data.transitions import Batch
 from palpate.groups import Group
 from palpate.methods.base import Examination, Model
-from palpate.traits import METHODS
+from palpate.traits import traits_of
 
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # encoded at a time
 RADII = 64  # candidates for the body's radius
@@ -94,7 +94,7 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
     if misplaced is not None and len(edges) == len(contacts):
         lost = min(lost, position.shape[1] ** 0.5 * misplaced)
     error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5
-    has_body = METHODS[model.config.method].has_body  # else the user cannot choose another body
+    has_body = traits_of(model.config.method).has_body  # else the user cannot choose another body
     account = Quality(
         triples=len(batch.a),
         separation=separation,

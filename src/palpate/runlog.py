@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from palpate.disk import LOCK, alone, append, as_json, named, write_whole
+from palpate.disk import LOCK, alone, append, as_json, named, remove, write_whole
 from palpate.settings import demand_one, demand_same
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
@@ -116,8 +116,8 @@ def _put_in_place(pending: Path, out: Path) -> None:
             shutil.rmtree(pending, ignore_errors=True)
         return
     if (pending / RUN).exists():  # else no file of the old run is left
-        for path in (out / name for name in LEFT):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        for name in LEFT:
+            remove(out / name)
         os.replace(pending / RUN, out / RUN)
     for name in reversed(LEFT):
         if (pending / name).exists():

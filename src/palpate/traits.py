@@ -1,9 +1,10 @@
 """The methods by name, and what each can do. Without torch, so settings are chosen before anything heavy loads."""
 
+import sys
 from importlib import import_module
 from typing import Any, NamedTuple, get_args
 
-from palpate.config import Objective
+from palpate.config import Method, Objective
 
 
 class Traits(NamedTuple):
@@ -31,16 +32,27 @@ METHODS: dict[str, Traits] = {
     "supervised": Traits("palpate.methods.supervised:Supervised", muon=True, unsupervised=False),
 }
 # Methods with cameras on the agent.
-CARRIED = {"contact": "egocentric", "egocentric": "egocentric", "supervised": "supervised"}
+CARRIED = {"contact": "egocentric", "supervised": "supervised"}
+
+
+def traits_of(name: str) -> Traits:
+    """The traits of a method. `module:Class` names a variant of our method, with the same traits."""
+    if ":" in name:
+        return METHODS["contact"]._replace(home=name)
+    if name not in METHODS:
+        raise ValueError(f"method is {name!r}; allowed is one of {', '.join(METHODS)}")
+    return METHODS[name]
 
 
 def resolve(method: str, objective: str, egocentric: bool) -> str:
-    """The name in `METHODS` for a user's method, objective and egocentric."""
-    what, name, allowed = "method", method, ("interaction", *METHODS)
+    """The name for `traits_of`, from a user's method, objective and egocentric."""
+    what, name, allowed = "method", method, get_args(Method)
     if method == "interaction":
         what, name, allowed = "objective", objective, get_args(Objective)
-    if name not in allowed:
-        raise ValueError(f"{what} is {name!r}; allowed is one of {', '.join(allowed)}")
+    if name not in allowed and ":" not in name:
+        raise ValueError(
+            f"{what} is {name!r}; allowed is one of {', '.join(allowed)}, or the module:Class of a variant"
+        )
     if not egocentric:
         return name
     if name not in CARRIED:
@@ -49,8 +61,15 @@ def resolve(method: str, objective: str, egocentric: bool) -> str:
 
 
 def method_class(name: str) -> Any:
-    """The class behind a name."""
-    if name not in METHODS:
-        raise ValueError(f"method is {name!r}; allowed is one of {', '.join(METHODS)}")
-    module, _, kind = METHODS[name].home.partition(":")
-    return getattr(import_module(module), kind)
+    """The class behind a name.
+
+    A file may name any module, and importing it would run its code: only our variants are imported here, and modules
+    of others must have been.
+    """
+    module, _, kind = traits_of(name).home.partition(":")
+    if module not in ("palpate.reproduce.variants", *sys.modules) and name not in METHODS:
+        raise ValueError(f"method is {name!r}, a variant of another package; import {module} first")
+    found = getattr(import_module(module), kind, None)
+    if not isinstance(found, type):
+        raise ValueError(f"method is {name!r}, but {module} has no class {kind!r}")
+    return found

@@ -32,14 +32,14 @@ def run(command: Run) -> Run:
     return partial(command, "control")
 
 
-def save_model(folder: Path, method: str = "interaction", objective: str = "contact") -> Path:
+def save_model(folder: Path, method: str = "contact") -> Path:
     torch.manual_seed(0)
     config = ModelConfig(
-        method=method,  # type: ignore[arg-type]
+        method=method,
         encoder="small",
         observation_shape=(3, 20, 20),
         n=2,
-        objective=ObjectiveConfig.named(objective),
+        objective=ObjectiveConfig(body="ball", refine=False, rest_floor=0.02),
     )
     Representation(build(config), {}).save(folder)
     return folder
@@ -67,7 +67,7 @@ def test_as_a_process_with_workers(tmp_path: Path) -> None:
     assert "no runs from true states yet" in done.stdout
     row = json.loads((out / "interaction-0.json").read_text())
     assert [point[0] for point in row["curve"]] == [0, 80]
-    assert row["settings"]["model"]["method"] == "interaction"
+    assert row["settings"]["model"]["method"] == "contact"
     assert {path.name for path in (out / "interaction-0").iterdir()} == {
         "run.json",
         "metrics.jsonl",
@@ -169,11 +169,11 @@ def test_mistakes(run: Run, arguments: list[str], says: list[str]) -> None:
 
 def test_a_model_of_another_kind(run: Run, tmp_path: Path) -> None:
     ours = save_model(tmp_path / "ours")
-    paper = save_model(tmp_path / "paper", objective="paper-gaussian")
+    paper = save_model(tmp_path / "paper", "paper-gaussian")
     where = ["--out", tmp_path / "out"]
-    refused(run("--representation", "paper", "--model", ours, *where), "'interaction' with the object placed by 'lik")
-    refused(run("--representation", "interaction", "--model", paper, *where), "object placed by 'gaussian'")
-    refused(run("--representation", "vae", "--model", ours, *where), "of the method 'interaction'")
+    refused(run("--representation", "paper", "--model", ours, *where), "of the method 'contact'")
+    refused(run("--representation", "interaction", "--model", paper, *where), "of the method 'paper-gaussian'")
+    refused(run("--representation", "vae", "--model", ours, *where), "of the method 'contact'")
 
 
 def test_settings_are_checked(run: Run) -> None:

@@ -20,14 +20,14 @@ from palpate.representation import Representation
 from palpate.workers import WorkerError
 
 
-def representation(method: str = "interaction", objective: str = "contact", **facts: Any) -> Representation:
+def representation(method: str = "contact", **facts: Any) -> Representation:
     torch.manual_seed(0)
     config = ModelConfig(
-        method=method,  # type: ignore[arg-type]
+        method=method,
         encoder="small",
         observation_shape=(3, SIZE, SIZE),
         n=2,
-        objective=ObjectiveConfig.named(objective),
+        objective=ObjectiveConfig(body="ball", refine=False, rest_floor=0.02),
     )
     return Representation(build(config), facts)
 
@@ -46,17 +46,17 @@ def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("method", "objective", "width", "low", "high"),
+    ("method", "width", "low", "high"),
     [
-        ("interaction", "contact", 4, -np.inf, np.inf),
-        ("interaction", "paper-gaussian", 4, -np.inf, np.inf),
-        ("vae", "contact", 2 + 32, -np.inf, np.inf),
-        ("transporter", "contact", 4, 0.0, 1.0),
-        ("supervised", "contact", 4, -np.inf, np.inf),
+        ("contact", 4, -np.inf, np.inf),
+        ("paper-gaussian", 4, -np.inf, np.inf),
+        ("vae", 2 + 32, -np.inf, np.inf),
+        ("transporter", 4, 0.0, 1.0),
+        ("supervised", 4, -np.inf, np.inf),
     ],
 )
-def test_one_environment(method: str, objective: str, width: int, low: float, high: float) -> None:
-    model = representation(method, objective)
+def test_one_environment(method: str, width: int, low: float, high: float) -> None:
+    model = representation(method)
     env = palpate.wrap(Dots(), model, device="cpu")
     assert isinstance(env, Positions)
     assert env.observation_space == gymnasium.spaces.Box(low, high, (width,), np.float32)
@@ -95,13 +95,13 @@ def test_an_aligned_frame_is_what_the_policy_sees() -> None:
 
 
 def test_the_covariance_follows() -> None:
-    model = representation("interaction", "paper-gaussian")
+    model = representation("paper-gaussian")
     env = palpate.wrap(Dots(), model, covariance=True, device="cpu")
     assert env.observation_space.shape == (8,)
     o, _ = env.reset(seed=1)
     encoding = model.encode(Dots().reset(seed=1)[0][None])
     assert o[4:] == pytest.approx(encoding.covariance[0].ravel(), rel=1e-5)
-    with pytest.raises(ValueError, match=r"this model \(vae, likelihood\) gives none; leave it out"):
+    with pytest.raises(ValueError, match=r"this model \(vae\) gives none; leave it out"):
         palpate.wrap(Dots(), representation("vae"), covariance=True, device="cpu")
 
 
@@ -205,7 +205,7 @@ def test_wrong_environments() -> None:
         palpate.wrap(gymnasium.make("palpate/SoccerGoal-v0", size=32), model, device="cpu")
 
 
-def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_encodes_on_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="device is 'cuda', but torch sees no GPU here"):
         palpate.wrap(Dots(), representation(), device="cuda")

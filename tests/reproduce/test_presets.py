@@ -1,14 +1,17 @@
+import json
 import warnings
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_up import TINY
 
 from palpate.api import fit
-from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.envs.registration import world
-from palpate.reproduce.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, Preset, cases, listed
+from palpate.methods.contact import Contact
+from palpate.representation import load
+from palpate.reproduce.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, VARIANTS, cases, listed
 
 
 def test_sprites_is_three_worlds_by_six_methods() -> None:
@@ -19,7 +22,7 @@ def test_sprites_is_three_worlds_by_six_methods() -> None:
     assert [case.seed for case in small] == [0] * 18 + [1] * 18  # a whole table as early as possible
     assert all(case.training.seed == case.seed for case in small)
     assert all(case.source == "stream" for case in small)
-    bodies = {(case.world, case.method) for case in small if case.fit.get("body") == "axes"}
+    bodies = {(case.world, case.method) for case in small if case.fit.get("body") == "ellipse"}
     assert bodies == {("anisotropic", "ours"), ("anisotropic", "supervised")}
 
 
@@ -36,26 +39,34 @@ def test_soccer_learns_from_one_set_and_has_no_keypoints_in_first_person() -> No
     assert {case.method for case in soccer if case.world == "first"} == set(METHODS) - {"transporter"}
 
 
-@pytest.mark.parametrize(("preset", "weight"), [(PRESETS["paper"], 100.0), (PRESETS["small"], 3.0)])
-def test_every_ablation_is_a_way_of_its_own(preset: Preset, weight: float) -> None:
-    settings = [case.settings() for case in cases(["ablation"], preset, 1)]
-    ways = [(ObjectiveConfig(**each["objective"]), each["chosen"]["probing"]) for each in settings]
-    assert len(set(ways)) == len(ABLATION) == len(ways)
-    objectives = [objective for objective, _ in ways]
-    ours = ObjectiveConfig(outline=4, stay_weight=weight, stay_rise=30.0)
-    last_fit = replace(ours, bend=9)
-    assert ways[:3] == [(ours, 0.0), (ours, 0.5), (last_fit, 0.5)]
-    assert {(probing, objective.bend) for objective, probing in ways[3:]} == {(0.0, 0)}
-    assert {objective.external for objective in objectives} == {"likelihood", "point", "gaussian"}
-    for objective in objectives:
-        ModelConfig(encoder="small", observation_shape=(3, 20, 20), n=2, objective=objective)
+def test_every_ablation_is_a_run_of_its_own() -> None:
+    settings = {case.method: case.settings() for case in cases(["ablation"], PRESETS["paper"], 1)}
+    assert list(settings) == list(ABLATION)
+    ways = {json.dumps([each["fit"].get("objective"), each["chosen"]]) for each in settings.values()}
+    assert len(ways) == len(ABLATION)
+    assert {name for name, each in settings.items() if each["chosen"]["chosen_moves"]} == {"chosen-moves", "last-fit"}
+    assert [name for name, each in settings.items() if each["chosen"]["refine"]] == ["last-fit"]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_differs_from_our_method_in_one_part(name: str, tmp_path: Path) -> None:
+    """It can be trained, saved and loaded, and one of its hooks is another than ours."""
+    settings = {"encoder": "small", "steps": 2, "batch_size": 16, "chosen_moves": 0.0, "device": "cpu"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a run of two steps
+        fit(world("palpate/Sprites-v0", size=16), out=tmp_path / "run", progress=False, **settings, **ABLATION[name])
+    again = load(tmp_path / "run").model
+    assert type(again).__name__ == VARIANTS[name]
+    changed = vars(type(again)).keys() - {"__module__", "__doc__", "__firstlineno__", "__static_attributes__", "WEIGHT"}
+    assert changed
+    assert all(hasattr(Contact, hook) for hook in changed if not hook.startswith("_")), "no hook of our method"
 
 
 def test_shares_and_what_else_they_are_compared_with() -> None:
     shares = cases(["shares"], PRESETS["small"], 1)
     streams = [case for case in shares if case.source == "stream"]
     assert sorted(case.options["contact_share"] for case in streams) == [0.03, 0.1, 0.5, 0.9]
-    assert {case.settings()["chosen"]["probing"] for case in streams} == {0.0}
+    assert {case.settings()["chosen"]["chosen_moves"] for case in streams} == {0.0}
     (fixed,) = (case for case in shares if case.source == "set")
     assert (fixed.triples, fixed.options) == (10_000, {})
     vectors = [case for case in shares if case.source == "vectors"]
@@ -72,7 +83,7 @@ def test_the_papers_schedule() -> None:
     assert len(added) == 2 * 5
     for case in added:
         training = case.training
-        assert (training.steps, training.learning_rate, training.schedule) == (100 * 9000 // 128, 1e-3, "constant")
+        assert (training.steps, training.learning_rate, training.schedule) == (100 * 9000 // 128, 1e-3, "paper")
         assert (training.weight_decay, case.triples) == (0.0, 10_000)
         assert case.source == ("shared" if case.experiment == "soccer" else "set")
 
@@ -117,7 +128,7 @@ def test_listed_in_the_order_of_the_runs() -> None:
     assert methods[:6] == ["ours", "paper-gaussian", "paper", "transporter", "vae", "supervised"]
 
 
-def test_settings_hold_the_objective_of_the_model_that_is_fitted() -> None:
+def test_settings_hold_what_fit_chooses() -> None:
     (case,) = cases(["sprites"], TINY, 1, worlds=["anisotropic"], methods=["ours"])
     training = replace(case.training, steps=1, batch_size=8, evaluate_every=1, compile=False, device="cpu")
     with warnings.catch_warnings():
@@ -125,12 +136,6 @@ def test_settings_hold_the_objective_of_the_model_that_is_fitted() -> None:
         model = fit(
             world(case.env, size=case.size), encoder=case.encoder, training=training, progress=False, **case.fit
         )
-    assert ObjectiveConfig(**case.settings()["objective"]) == model.config.objective
-    assert model.config.objective.body == "axes"
-    assert model.config.objective.outline == 0
-
-
-@pytest.mark.parametrize("method", ["supervised", "vae", "transporter"])
-def test_an_objective_is_no_setting_of_what_has_none(method: str) -> None:
-    (case,) = cases(["sprites"], TINY, 1, worlds=["anisotropic"], methods=[method])
-    assert "objective" not in case.settings()
+    chosen, objective = case.settings()["chosen"], model.config.objective
+    assert chosen["body"] == objective.body == "ellipse"
+    assert (chosen["refine"], chosen["rest_floor"]) == (objective.refine, objective.rest_floor)

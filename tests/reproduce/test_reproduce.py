@@ -116,18 +116,20 @@ class TestRuns:
         rate = {"ours": 5e-3, "supervised": 5e-3, "paper": 2e-3}[method] if experiment == "sprites" else None
         assert case.settings()["training"]["learning_rate"] == facts["training"]["learning_rate"]
         assert rate in (None, facts["training"]["learning_rate"])
-        assert ("contrast_floor" in said) == (method == "ours")
+        assert ("rest_floor" in said) == (method == "ours")
 
     def test_another_choice_is_refused(self, place: Place) -> None:
         (case,) = planned = vanilla("ours")
         place.result(case).parent.mkdir(parents=True)
         settings = case.settings()
-        settings["chosen"]["contrast_floor"] = 0.5
+        settings["chosen"]["rest_floor"] = 0.5
         place.result(case).write_text(json.dumps(row("vanilla", "ours", 0, 0.1, settings=settings)))
-        with pytest.raises(ValueError, match=r"was made with chosen contrast_floor 0\.5, not 0\.001"):
+        with pytest.raises(ValueError, match=r"with other settings: .*rest_floor was 0\.5 and is 0\.02"):
             reproduce(planned, place, show=False)
 
-    def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(self, place: Place) -> None:
+    def test_finished_runs_are_skipped_and_other_settings_are_not_taken_for_them(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         planned = vanilla("supervised")
         reproduce(planned, place, show=False)
         path = place.result(planned[0])
@@ -135,10 +137,15 @@ class TestRuns:
         report = reproduce(planned, place, show=False)
         assert (report.finished, report.skipped) == ([], ["sprites/vanilla-supervised-0"])
         other = vanilla("supervised", steps=3)
-        with pytest.raises(ValueError, match=r"was made with training steps 4, not 3; .*--out.*--force"):
+        with pytest.raises(ValueError, match=r"with other settings: .*steps was 4 and is 3.*--out.*--force"):
             reproduce(other, place, show=False)
         assert path.read_bytes() == before
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "write_json", lambda *_: (_ for _ in ()).throw(OSError("the disk is full")))
+            assert reproduce(other, place, force=True, show=False).failed
+        assert path.with_name(f"{path.name}.old").read_bytes() == before  # lost only when the new one is there
         assert reproduce(other, place, force=True, show=False).finished
+        assert not list(path.parent.glob("*.old"))
         assert json.loads(path.read_text())["settings"]["training"]["steps"] == 3
         path.write_text("[]")
         with pytest.raises(ValueError, match="is not the JSON of a run"):
@@ -329,13 +336,13 @@ def test_progress_over_all_runs() -> None:
 
 
 def test_presets_and_jobs_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_preset("auto", "cpu").name == "small"
+    assert choose_preset(None, "cpu").name == "small"
     assert choose_preset("paper", "cpu") is presets.PRESETS["paper"]
     short = choose_preset("paper", "cpu", steps=100)
     assert (short.training.steps, short.training.evaluate_every, short.vector_training["steps"]) == (100, 5, 100)
     assert most_jobs(vanilla("ours"), "cpu") == 1
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert choose_preset("auto").name == "paper"
+    assert choose_preset(None).name == "paper"
     assert most_jobs(cases(["sprites"], TINY, 1)) == 1
     (case,) = cases(["sprites"], presets.PRESETS["paper"], 1, worlds=["vanilla"], methods=["ours"])
     here = Place(out=Path(), data=Path())
@@ -468,7 +475,7 @@ class TestCommandLine:
             (["sprites", "--steps", 0], "steps is 0; allowed is 1 or more"),
             (["sprites", "--jobs", 0], "jobs is 0; allowed is 1 or more"),
             (["sprites", "--partition", "gpu"], "add --slurm"),
-            (["sprites", "--slurm"], "give --preset small or paper"),
+            (["sprites", "--slurm"], "with --slurm give --preset"),
             (["sprites", "--slurm", "--preset", "small", "--jobs", 2], "the cluster decides"),
             (["sprites", "--slurm", "--preset", "small", "--time", 0], "minutes is 0"),
             (["sprites", "--device", "cuda"], "torch sees no GPU here"),

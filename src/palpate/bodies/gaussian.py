@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from palpate.bodies.base import Body
 from palpate.bodies.planar import DIRECTIONS
-from palpate.geometry import around, long_axis
+from palpate.geometry import around, axis_angle
 
 LEAST_DIAGONAL = 1e-3
 
@@ -47,5 +47,5 @@ class Gaussian(Body):
     def orientation(self, pose: Tensor) -> Tensor | None:
         if self.n != 2:
             return None
-        x, y = long_axis(self.covariance(pose)).unbind(-1)
-        return torch.atan2(y, x) % torch.pi
+        (xx, xy), (_, yy) = (row.unbind(-1) for row in self.covariance(pose).unbind(-2))
+        return axis_angle(torch.stack((xx - yy, 2 * xy), -1))

@@ -78,6 +78,9 @@ def _flattened(box: str) -> tuple[str, list[str], list[str]]:
     sections = [section for section in sections if section]
     says = " ".join(line.strip() for line in sections[0])
     says = re.sub(r"^Error parsing (\S*__\S*: )?", "", says).removesuffix(".")
+    if len(sections) > 1 and sections[1][0] == "Got errors:":  # one for None, then one for the type of the option
+        reason = " ".join(line.strip() for line in sections[1]).rpartition("- <class ")[2].partition(": ")[2]
+        says = f"{says.partition(': ')[0]}: {reason}"
     if "Required options" not in title:
         return says[:1].lower() + says[1:], [], []
     # Names are indented by four spaces, their help by more.

@@ -26,7 +26,7 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
     episode. With `covariance` the n x n numbers of the object's ellipsoid follow, row by row.
 
     A VAE does not place the object: its latent follows the agent. A Transporter gives its two keypoints in their own
-    order. `device` is where to encode; auto: a GPU if there is one.
+    order. `device` is where to encode; when left out, a GPU if there is one.
     """
     if not isinstance(model, Representation):
         raise ValueError(f"model is a {type(model).__name__}; allowed is a representation, as palpate.load gives it")

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from palpate.choices import FIXED_REST
+from palpate.choices import rest_floor
 from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining
+from palpate.contacts.split import Split
 from palpate.data.check import Survey
 from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
@@ -48,14 +49,15 @@ class Trial:
         unit = float(rows.a.square().sum(1).mean().sqrt())
         torch.manual_seed(0)
         # In one dimension any radius will do: the position is not judged.
-        radius = unit / 4 if rows.a.shape[1] == 1 else None
-        self.model = Contact(
+        n = rows.a.shape[1]
+        radius = unit / 4 if n == 1 else None
+        self.model = _Probe(
             ModelConfig(
                 encoder="small" if self.picture else "mlp",
                 observation_shape=tuple(rows.o.shape[1:]),
                 observation_dtype="float32",
-                n=rows.a.shape[1],
-                objective=ObjectiveConfig(body="ball", radius=radius, refine=False, rest_floor=FIXED_REST),
+                n=n,
+                objective=ObjectiveConfig(body="ball", radius=radius, refine=False, rest_floor=rest_floor(n)),
             )
         )
         if not self.picture:
@@ -123,6 +125,13 @@ class Trial:
             if (unreached := _unreached(w, contact)) is not None:
                 found["unreached_share"] = unreached
         return found
+
+
+class _Probe(Contact):
+    """Our method with a shorter window of distances: a probe has few steps."""
+
+    def make_split(self) -> Split:
+        return Split(window=2048)
 
 
 class _TimeUp(Exception):  # noqa: N818 - not an error

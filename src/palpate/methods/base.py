@@ -79,6 +79,7 @@ class Model(nn.Module, ABC):
 
     places_object: ClassVar[bool] = True  # else `objects` is a latent, and a probe fitted to labels reads it
     tells_apart: ClassVar[bool] = True  # else labels decide which of the two points is the agent
+    predicts: ClassVar[bool] = False  # whether `would_touch` and `uncertainty` give values
     scaffold: ClassVar[tuple[str, ...]] = ()  # parts that only training needs
     not_judged: frozenset[str] = frozenset()  # terms that do not measure the positions
 

@@ -19,6 +19,7 @@ from palpate.methods.geometric import Geometric
 from palpate.networks import side_by_side
 from palpate.objectives.equivariance import equivariance
 from palpate.objectives.paper import stay
+from palpate.objects import Objects
 
 FOLLOW = 10.0  # weight of following the scout
 # z_ext follows the scout until FOLLOWS_UNTIL of the run. Its own losses fade in until FREE_FROM, and following fades
@@ -67,18 +68,15 @@ class Egocentric(Geometric):
         contact = scouted & (moved | alone)
         free, left = (((progress - FOLLOWS_UNTIL) / (end - FOLLOWS_UNTIL)).clamp(0, 1) for end in (FREE_FROM, LEFT_AT))
         positions = torch.cat((before.position, after.position))  # [2b, k, n]
-        mean = positions.mean(0)
-        led = positions.detach() + mean - mean.detach()
-        position, position_next = (led + free * (positions - led)).chunk(2)
-        ext_before, ext_after = before._replace(position=position), after._replace(position=position_next)
+        led, led_after = _led(before, after, free)
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         terms = {
             "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)
-            * self.contact_term(ext_before, ext_after, path, contact, self.scout.split.share[None]),
-            "stay": free * self.stay_term(ext_before, ext_after, contact, progress),
+            * self.contact_term(led, led_after, path, contact, self.scout.split.share[None]),
+            "stay": free * self.stay_term(led, led_after, contact, progress),
         }
         return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))
 
@@ -100,3 +98,14 @@ class Egocentric(Geometric):
     def vitals(self) -> dict[str, float]:
         scout = {} if self.scout is None else {"scout_separation": self.scout.split.separation()}
         return super().vitals() | scout
+
+
+def _led(before: Objects, after: Objects, free: Tensor) -> tuple[Objects, Objects]:
+    """Objects whose gradient moves nothing but the mean of positions and poses, until they are `free`."""
+    mixed = []
+    for both in (torch.cat(pair) for pair in zip(before, after, strict=True)):  # [2b, k, ...]
+        mean = both.mean(0)
+        led = both.detach() + mean - mean.detach()
+        mixed.append((led + free * (both - led)).chunk(2))
+    (position, position_next), (pose, pose_next) = mixed
+    return Objects(position, pose), Objects(position_next, pose_next)

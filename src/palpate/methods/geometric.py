@@ -34,6 +34,7 @@ HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh al
 class Geometric(Located):
     """Bodies, the softness of their boundary, and the scale of rest. Subclasses decide which triples are contacts."""
 
+    predicts = True
     doubt = 0.0  # share of wrong contacts in training
 
     def __init__(self, config: ModelConfig, objects: int = 1) -> None:
@@ -63,7 +64,8 @@ class Geometric(Located):
         last = self.config.objective.rest_floor
         assert last is not None
         begin, end = SHARPENS
-        least = LOOSE_REST * (last / LOOSE_REST) ** ((progress - begin) / (end - begin)).clamp(0, 1)
+        loose = max(LOOSE_REST, last)
+        least = loose * (last / loose) ** ((progress - begin) / (end - begin)).clamp(0, 1)
         return torch.sqrt(least**2 + self.log_rest_scale.exp().square())
 
     def logit(self, objects: Objects, path: Segment) -> Tensor:

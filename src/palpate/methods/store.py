@@ -20,7 +20,10 @@ FORMAT_VERSION = 3  # no other is read
 
 def build(config: ModelConfig) -> Model:
     """A model with fresh weights."""
-    model: Model = method_class(config.method)(config)
+    kind = method_class(config.method)
+    if not issubclass(kind, Model):
+        raise ValueError(f"method is {config.method!r}, which is no model of palpate")
+    model: Model = kind(config)
     return model
 
 

@@ -84,10 +84,8 @@ def reproduce(
     todo = [case for case in cases if case not in done]
     if force:
         for case in todo:
-            for path in (place.result(case), place.result(case).with_suffix(".npz")):
-                path.unlink(missing_ok=True)
-            for folder in (place.run(case), place.model(case)):
-                shutil.rmtree(folder, ignore_errors=True)
+            place.set_aside(case)
+            shutil.rmtree(place.run(case), ignore_errors=True)
     for path in {place.result(case).parent for case in todo}:
         path.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []

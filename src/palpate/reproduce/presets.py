@@ -13,7 +13,6 @@ from typing import Any, Literal
 from palpate.choices import Facts
 from palpate.config import Encoder, ObjectiveConfig, SettledTraining
 from palpate.plan import Asked, Plan, plan
-from palpate.traits import METHODS as TRAITS
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
 EXPERIMENTS: tuple[Experiment, ...] = ("sprites", "soccer", "ablation", "shares")
@@ -49,9 +48,6 @@ VARIANTS = {
     "agent-temperature-1": "AgentTemperatureOne",
     "shared-network": "SharedNetwork",
 }
-TRAITS.update(
-    {name: TRAITS["contact"]._replace(home=f"palpate.reproduce.variants:{kind}") for name, kind in VARIANTS.items()}
-)
 # Moves are random but in two rows: not all variants predict contacts.
 ABLATION: dict[str, dict[str, Any]] = {
     "ours": {"refine": False},
@@ -59,7 +55,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "last-fit": {"refine": True},
     "ball": {"body": "ball", "refine": False},
     "rest-floor-0.1": {"rest_floor": 0.1, "refine": False},
-    **{name: {"objective": name, "refine": False} for name in VARIANTS},
+    **{name: {"objective": f"palpate.reproduce.variants:{kind}", "refine": False} for name, kind in VARIANTS.items()},
 }
 CHOOSING = ("chosen-moves", "last-fit")
 SHARES = (0.5, 0.03, 0.1, 0.9)

@@ -15,7 +15,7 @@ import torch
 
 from palpate.api import evaluate, fit
 from palpate.config import TrainingConfig
-from palpate.disk import alone, write_whole
+from palpate.disk import alone, remove, write_whole
 from palpate.reproduce.presets import Case
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, write_json
@@ -60,6 +60,21 @@ class Place:
         """The folder of a finished run with its weights, if models are kept."""
         return self.out / case.experiment / "models" / case.name
 
+    def set_aside(self, case: Case) -> None:
+        """Rename what a finished run left; it goes when the run is made again (`forget`)."""
+        for path, old in self._aside(case):
+            if path.exists():
+                remove(old)
+                path.replace(old)
+
+    def forget(self, case: Case) -> None:
+        for _, old in self._aside(case):
+            remove(old)
+
+    def _aside(self, case: Case) -> list[tuple[Path, Path]]:
+        left = (self.result(case), self.result(case).with_suffix(".npz"), self.model(case))
+        return [(path, path.with_name(f"{path.name}.old")) for path in left]
+
     def trace(self, case: Case) -> Path:
         """The traceback of a failed run."""
         return self.run(case).with_name(f"{case.name}.error.txt")
@@ -84,6 +99,7 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
         if place.keeps(case) and row["scores"]:
             shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
         write_json(path, row)
+        place.forget(case)
         shutil.rmtree(folder)
         place.trace(case).unlink(missing_ok=True)
 

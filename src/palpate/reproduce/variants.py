@@ -1,10 +1,9 @@
 """Variants of our method, each with one part replaced, for the ablation; `presets.VARIANTS` names them."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from palpate.bodies.point import Point
 from palpate.config import ModelConfig
 from palpate.contacts.split import Split
 from palpate.geometry import Segment
@@ -12,7 +11,7 @@ from palpate.methods.contact import Contact
 from palpate.networks import Branch
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.paper import stay, touch
-from palpate.objects import Objects
+from palpate.objects import ObjectHead, Objects
 
 
 class SplitOnD(Contact):
@@ -31,7 +30,16 @@ class NoSplitFloor(Contact):
 
 
 class PaperPlacing(Contact):
-    """The paper's L_+ and L_- for a point, with our contacts."""
+    """The paper's L_+ and L_- for a point on the paper's path, with our contacts."""
+
+    predicts = False
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.head = ObjectHead(self.group, [Point(config.n)])
+
+    def start(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
+        return z_int.detach()
 
     def contact_term(self, before: Objects, after: Objects, path: Segment, contact: Tensor, share: Tensor) -> Tensor:
         met = touch(before.position, Segment(path.start[:, None], path.move[:, None]))  # [b, k]
@@ -39,9 +47,6 @@ class PaperPlacing(Contact):
 
     def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
         return torch.where(contact, 0.0, stay(before.position, after.position)).mean(0).sum()
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        return super().parameter_groups()[:1]  # nothing else receives a gradient
 
 
 class PaperPlacingSplitOnD(PaperPlacing):
@@ -56,10 +61,7 @@ class QuadraticStay(Contact):
 
     def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
         remained = [self.remained(before.position[:, i], after.position[:, i]) for i in range(len(self.head))]
-        return self.WEIGHT * torch.where(contact, 0.0, torch.stack(remained, 1)).mean(0).sum() + self._unused()
-
-    def _unused(self) -> Tensor:
-        return 0.0 * self.log_rest_scale.sum()  # keeps a gradient for every parameter
+        return self.WEIGHT * torch.where(contact, 0.0, torch.stack(remained, 1)).mean(0).sum()
 
 
 class ShrinkingStay(Contact):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from palpate.checkpoint import read_state, used, write_state
+from palpate.checkpoint import read_facts, read_state, used, write_state
 from palpate.optimizers import Muon
 from palpate.training.step import Run
 
@@ -18,7 +18,7 @@ def steps_done(folder: Path) -> int:
     if not path.exists():
         return 0
     with used(path):
-        return index(read_state(path)[1]["step"])
+        return index(read_facts(path)["step"])
 
 
 def save(run: Run, folder: Path) -> None:

@@ -68,7 +68,8 @@ class Run:
         self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
         for group, gate in self.gates:
             for parameter in group["params"]:
-                parameter.grad.mul_(gate)
+                if parameter.grad is not None:
+                    parameter.grad.mul_(gate)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         if self.notes is None:
             self.notes = Notes([*loss.terms, "gradient"], list(loss.readings), self.device)
@@ -165,6 +166,8 @@ class Run:
         """The model in evaluation mode, without gradients."""
         before = self.plain.training
         self.plain.eval()
-        with torch.no_grad():
-            yield
-        self.plain.train(before)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.plain.train(before)
