@@ -6,8 +6,11 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test check format bench clean
 
+# An interrupted demo is continued; a finished one is made again.
 demo: $(READY)
-	$(BIN)/palpate demo --force
+	@if [ -e runs/demo/overwriting/run.json ] || { [ -e runs/demo/run.json ] && [ ! -e runs/demo/config.json ]; }; \
+		then mode=--resume; else mode=--force; fi; \
+		$(BIN)/palpate demo $$mode || { code=$$?; [ $$code -ne 130 ] || echo "make demo continues it"; exit $$code; }
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -q

@@ -28,7 +28,7 @@ from palpate.plan import Asked, plan
 from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
-from palpate.runlog import run_folder
+from palpate.runlog import demand_place, run_folder
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.training.loop import train, training_device
 from palpate.training.state import steps_done
@@ -114,6 +114,8 @@ def fit(
     quality.
     """
     config = replace(training or TrainingConfig(), **changes)
+    place = None if out is None else Path(out)
+    demand_place(place, resume=resume, overwrite=overwrite)
     device = training_device(config)
     torch.manual_seed(config.seed)
     scene = ObjectiveConfig(body=body, radius=radius, egocentric=egocentric, refine=refine, rest_floor=rest_floor)
@@ -145,7 +147,6 @@ def fit(
         "choices": [choice._asdict() for choice in choices],
     }
     described = {"model": asdict(model.config), "training": asdict(settled), "data": {"data": material.name}}
-    place = None if out is None else Path(out)
     with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
         if progress:
             say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")

@@ -80,14 +80,10 @@ def run_folder(
     An overwriting run is made in a folder inside `out`, and replaces the old run only when it is complete. Until then
     the old model can be loaded, and the new run can be resumed.
     """
-    demand_one(resume=resume, overwrite=overwrite)
+    demand_place(out, resume=resume, overwrite=overwrite)
     if out is None:
         yield None
         return
-    if resume and not out.is_dir():
-        raise FileNotFoundError(f"{out} holds no run to resume; leave out resume to start one there")
-    if out.exists() and not out.is_dir():
-        _demand_overwritable(out, overwrite)
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
     with alone(out, inside=True):
@@ -98,15 +94,25 @@ def run_folder(
             advice = "resume with the same settings, or start another folder"
             demand_same(folder, _demand_described(folder), described, advice)
         else:
-            occupied = any(path.name != LOCK for path in out.iterdir())
-            if occupied:
-                _demand_overwritable(out, overwrite)
-            folder = pending if occupied else out
+            folder = pending if _occupied(out) else out
             shutil.rmtree(pending, ignore_errors=True)
             folder.mkdir(exist_ok=True)
             write_whole(folder / RUN, as_json(described))
         yield folder
         _put_in_place(pending, out)
+
+
+def demand_place(out: Path | None, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder that a run cannot be made in; cheap, so that it comes before anything long."""
+    demand_one(resume=resume, overwrite=overwrite)
+    if out is not None and resume and not out.is_dir():
+        raise FileNotFoundError(f"{out} holds no run to resume; leave out resume to start one there")
+    if out is not None and not resume and _occupied(out):
+        _demand_overwritable(out, overwrite)
+
+
+def _occupied(out: Path) -> bool:
+    return out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir()))
 
 
 def _put_in_place(pending: Path, out: Path) -> None:

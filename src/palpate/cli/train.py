@@ -47,6 +47,7 @@ class Train:
         from palpate.api import fit
         from palpate.envs.registration import stream_world
         from palpate.pictures import illustrate
+        from palpate.runlog import demand_place
         from palpate.training.loop import training_device
 
         if (self.data is None) == (self.env is None):
@@ -56,6 +57,7 @@ class Train:
         if options and self.env is None:
             name, value = next(iter(options.items()))
             raise ValueError(f"{name} is {value}, but the triples of --data are fixed; it is for a world of --env")
+        demand_place(self.out, resume=self.resume, overwrite=self.force)
         source: Any = self.data
         if self.env is not None:
             source = stream_world(self.env, device=training_device(self.training), **options)

@@ -62,7 +62,10 @@ def train(
         if run.step < config.steps:
             if folder and run.notes is not None:  # else no step was made
                 save(run, folder)
-            raise Interrupted(f"stopped after step {run.step} of {config.steps}")
+            stopped = Interrupted(f"stopped after step {run.step} of {config.steps}")
+            kept = f"The run is saved in {folder}; continue it with resume=True." if folder else "Nothing was saved."
+            stopped.add_note(kept)
+            raise stopped
     run.hand_over()
 
 
