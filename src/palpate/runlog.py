@@ -94,7 +94,10 @@ def run_folder(
             advice = "resume with the same settings, or start another folder"
             demand_same(folder, _demand_described(folder), described, advice)
         else:
-            folder = pending if _occupied(out) else out
+            occupied = _occupied(out)
+            if occupied:
+                _demand_overwritable(out, overwrite)
+            folder = pending if occupied else out
             shutil.rmtree(pending, ignore_errors=True)
             folder.mkdir(exist_ok=True)
             write_whole(folder / RUN, as_json(described))
@@ -107,7 +110,8 @@ def demand_place(out: Path | None, *, resume: bool, overwrite: bool) -> None:
     demand_one(resume=resume, overwrite=overwrite)
     if out is not None and resume and not out.is_dir():
         raise FileNotFoundError(f"{out} holds no run to resume; leave out resume to start one there")
-    if out is not None and not resume and _occupied(out):
+    # Where another process works, the lock says so.
+    if out is not None and not resume and _occupied(out) and not (out / LOCK).exists():
         _demand_overwritable(out, overwrite)
 
 
