@@ -510,8 +510,9 @@ class TestFolder:
             if step == 4:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        with pytest.raises(Interrupted, match="stopped after step 4 of 6"):
+        with pytest.raises(Interrupted, match="stopped after step 4 of 6") as stopped:
             palpate.fit(data, out=tmp_path / "stopped", watch=stop, **settings)
+        assert stopped.value.__notes__ == [f"The run is saved in {tmp_path / 'stopped'}; continue it with resume=True."]
         assert not (tmp_path / "stopped" / "model.safetensors").exists()
         capsys.readouterr()
         resumed = palpate.fit(data, out=tmp_path / "stopped", resume=True, **settings | {"progress": True})

@@ -188,6 +188,12 @@ def test_two_at_once(tmp_path: Path, options: dict[str, Any]) -> None:
     assert {path.name for path in run.iterdir()} == WHOLE
 
 
+def test_a_folder_in_the_way_is_refused_before_the_data_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="exists; resume the run there"):
+        palpate.fit("no file at all", out=tmp_path, **SHORT)
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "state.safetensors", "model.safetensors"])
 def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     run, settings = tmp_path / "run", SHORT
