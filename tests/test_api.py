@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import palpate
-from palpate import api, inputs, representation
+from palpate import api, inputs, material, representation
 from palpate.collecting.collect import collect
 from palpate.config import TrainingConfig
 from palpate.contacts.scenes import Scenes
@@ -605,8 +605,8 @@ class TestMemory:
 
     def test_fixed_sets(self, pictures: Labelled, monkeypatch: pytest.MonkeyPatch) -> None:
         """Rows that the scales are taken from, rows that are held out, and rows that are judged together."""
-        monkeypatch.setattr(api, "SAMPLE_BYTES", 2 * self.ROW * 9)
-        monkeypatch.setattr(api, "HELD_OUT_BYTES", 2 * self.ROW * 7)
+        monkeypatch.setattr(material, "SAMPLE_BYTES", 2 * self.ROW * 9)
+        monkeypatch.setattr(material, "HELD_OUT_BYTES", 2 * self.ROW * 7)
         monkeypatch.setattr(api, "BLOCK_BYTES", 8 * self.ROW * 3)
         measured = noted(monkeypatch, Contact, "measure", lambda model, sample, actions: len(sample.a))
         recalled = noted(monkeypatch, Contact, "recall", lambda model, blocks: [len(block.a) for block in blocks])
@@ -614,7 +614,7 @@ class TestMemory:
         assert (measured, recalled) == ([9], [[3, 3]])  # the seventh is alone, and a loss compares rows
 
     def test_streams(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(api, "SAMPLE_BYTES", 2 * self.ROW * 9)
+        monkeypatch.setattr(material, "SAMPLE_BYTES", 2 * self.ROW * 9)
         drawn = noted(monkeypatch, Stream, "draw", lambda stream, count, generator: count)
         palpate.fit(stream_world("palpate/Sprites-v0", size=20), **SHORT)
         assert (drawn[0], max(drawn)) == (9, 9)

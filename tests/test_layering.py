@@ -30,7 +30,7 @@ FLOOR = floors(PAGE.read_text(encoding="utf-8")) | {"": 0}
 FOLDERS = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.glob("*/*.py")}
 LAZY_ONLY = {("collecting.collect", "envs")}  # importers that may enter a room from inside a function alone
 
-MAY_IMPORT_LABELLED = {"metrics", "figures", "methods.supervised", "api", "collecting.collect", "pictures"}
+MAY_IMPORT_LABELLED = {"metrics", "figures", "methods.supervised", "api", "material", "collecting.collect", "pictures"}
 MAY_IMPORT_LABELLED_LAZILY = {"cli", ""}  # rooms
 
 

@@ -1,26 +1,21 @@
 """`fit` and `evaluate`: they combine data, model and training loop."""
 
-import math
 import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from palpate import __version__
-from palpate.choices import Facts
-from palpate.config import BaselineConfig, Encoder, ObjectiveConfig, SettledTraining, TrainingConfig
-from palpate.data.check import demand_variety
-from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
-from palpate.data.sources import Resident, source
-from palpate.data.stream import SteerableWorld, World, first_triples
+from palpate.config import BaselineConfig, Encoder, ObjectiveConfig, TrainingConfig
+from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
-from palpate.envs.registration import SPRITES, stream_world
+from palpate.material import Data, Material, facts_of, make_material, opened_data, triples_of
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import build
 from palpate.metrics import Scores, measure
@@ -29,18 +24,13 @@ from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
 from palpate.runlog import demand_place, run_folder
-from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.training.loop import train, training_device
 from palpate.training.state import steps_done
-from palpate.traits import Traits, traits_of
+from palpate.traits import traits_of
 
 COINCIDENCE = 0.02  # share of test triples that may be in the training set by chance
-HELD_OUT_SHARE, HELD_OUT_MOST, HELD_OUT_BYTES = 0.1, 1000, 1024**3  # of a fixed set: never trained on
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples per block, as float32
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
-SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
-
-Data = Transitions | Labelled | World | str | os.PathLike[str]
 
 
 def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
@@ -129,13 +119,13 @@ def fit(
         training=config,
     )
     traits = traits_of(asked.name)
-    opened = _opened(data, traits, device)
+    opened = opened_data(data, traits, device)
     if test is not None and not isinstance(test, Labelled):
         raise ValueError(f"test is {test!r}; allowed are labelled triples, palpate.Labelled")
     if test is not None and isinstance(opened, Transitions | Labelled):
-        _warn_of_seen(test.transitions, _triples(opened))
-    model_config, settled, choices, left_open = plan(asked, _facts(opened, device))
-    material = _material(opened, traits, settled, device)
+        _warn_of_seen(test.transitions, triples_of(opened))
+    model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
+    material = make_material(opened, traits, settled, device)
     uint8 = material.sample.o.dtype == torch.uint8
     model = build(replace(model_config, observation_dtype="uint8" if uint8 else "float32")).to(device)
     model.measure(Batch(*(x.to(device) for x in material.sample)), material.actions)
@@ -173,99 +163,6 @@ def fit(
         return representation
 
 
-class Material(NamedTuple):
-    """The data of a run."""
-
-    feed: Feed
-    sample: Batch  # some rows to take the scales from
-    actions: Tensor  # all of them, for the unit
-    held_out: Batch | None  # rows of a fixed set that choose the weights
-    name: str
-    episode: Tensor | None = None  # of the held-out rows
-
-
-def _opened(data: Data, traits: Traits, device: torch.device) -> Transitions | Labelled | World:
-    if isinstance(data, str) and (data in SPRITES or (data.startswith("palpate/") and not Path(data).exists())):
-        return stream_world(data, device=device)
-    if isinstance(data, str | os.PathLike):
-        return Transitions.open(data) if traits.unsupervised else Labelled.open(data)
-    if isinstance(data, type) or not isinstance(data, Transitions | Labelled | World):
-        raise ValueError(
-            f"data is {data!r}; allowed are Transitions, a file of them, or a world with device, observation_shape, n, "
-            "sample and render_pair (palpate.data.stream.World)"
-        )
-    return data
-
-
-def _triples(data: Transitions | Labelled) -> Transitions:
-    return data.transitions if isinstance(data, Labelled) else data
-
-
-def _facts(data: Transitions | Labelled | World, device: torch.device) -> Facts:
-    if isinstance(data, Transitions | Labelled):
-        triples = _triples(data)
-        return Facts(triples.observation_shape, triples.n, len(triples), False, device.type)
-    return Facts(tuple(data.observation_shape), data.n, None, isinstance(data, SteerableWorld), device.type)
-
-
-def _material(
-    data: Transitions | Labelled | World, traits: Traits, config: SettledTraining, device: torch.device
-) -> Material:
-    if isinstance(data, Transitions | Labelled):
-        return _from_set(data, traits, config, device)
-    return _from_world(data, traits, config, device)
-
-
-def _from_world(world: World, traits: Traits, config: SettledTraining, device: torch.device) -> Material:
-    if torch.device(world.device).type != device.type:
-        raise ValueError(
-            f"the world is on {world.device}, the training on {device}; build it with device={device.type!r}"
-        )
-    if config.compile and hasattr(world, "compile"):
-        world.compile()
-    rows = max(8, min(SAMPLE_ROWS, SAMPLE_BYTES // (2 * math.prod(world.observation_shape))))
-    sample = first_triples(world, rows, torch.Generator(device).manual_seed(config.seed + 1))
-    demand_variety(sample)
-    feed = (
-        Selected(
-            world, config.batch_size, least_contacts=config.least_contacts, chosen_moves=config.chosen_moves or 0.0
-        )
-        if traits.unsupervised
-        else Feed(LabelledStream(world), config.batch_size)
-    )
-    return Material(feed, sample, sample.a, None, f"stream of {getattr(world, 'config', type(world).__name__)}")
-
-
-def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTraining, device: torch.device) -> Material:
-    triples = _triples(data)
-    if len(triples) < config.batch_size + 2:
-        raise ValueError(
-            f"there are {len(triples)} triples for batches of {config.batch_size}; collect more, or use a smaller "
-            "batch_size"
-        )
-    sample = triples.rows(_spread_rows(triples))
-    demand_variety(sample)
-    if not traits.unsupervised:
-        if not isinstance(data, Labelled):
-            raise ValueError("method is 'supervised', but the data hold no truth; give a Labelled set or a world")
-        return Material(
-            Feed(LabelledResident(data, device), config.batch_size), sample, triples.action, None, repr(data)
-        )
-    most = max(2, min(HELD_OUT_MOST, HELD_OUT_BYTES * len(triples) // triples.nbytes))
-    share = max(min(HELD_OUT_SHARE, most / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples))
-    held_out, kept = triples.split(share, seed=config.seed)
-    if len(held_out) > most:  # a long episode: all of it would make evaluations slow
-        held_out = held_out.subset(slice(0, most))
-    held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
-    kept_source = source(kept, device, config.seed)
-    feed = (
-        Oversampled(kept_source, config.batch_size, config.least_contacts)
-        if isinstance(kept_source, Resident) and config.least_contacts > 0
-        else Feed(kept_source, config.batch_size)
-    )
-    return Material(feed, sample, triples.action, held_rows, repr(triples), held_out.episode)
-
-
 def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
     share = test.shared_with(triples)
     if share > COINCIDENCE:
@@ -274,13 +171,6 @@ def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
             "with another seed",
             stacklevel=3,
         )
-
-
-def _spread_rows(triples: Transitions) -> list[int]:
-    """Evenly spaced row numbers of the whole set, as many as fit into bounded memory."""
-    most = max(8, SAMPLE_BYTES * len(triples) // triples.nbytes)
-    count = min(len(triples), SAMPLE_ROWS, most)
-    return [i * len(triples) // count for i in range(count)]
 
 
 def _evaluation(

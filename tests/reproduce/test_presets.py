@@ -139,3 +139,25 @@ def test_settings_hold_what_fit_chooses() -> None:
     chosen, objective = case.settings()["chosen"], model.config.objective
     assert chosen["body"] == objective.body == "ellipse"
     assert (chosen["refine"], chosen["rest_floor"]) == (objective.refine, objective.rest_floor)
+
+
+class Mine(Contact):
+    agent_temperature = 0.3
+
+
+def test_a_variant_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> None:
+    settings = {"encoder": "small", "steps": 2, "batch_size": 16, "device": "cpu", "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a run of two steps
+        fit(world("palpate/Sprites-v0", size=16), objective=f"{__name__}:Mine", out=tmp_path / "run", **settings)
+    assert type(load(tmp_path / "run").model) is Mine
+    path = tmp_path / "run" / "config.json"
+    for name, says in (
+        ("this:s", "import this first"),  # importing it would run its code
+        ("json:JSONDecoder", "is no model of palpate"),
+        (f"{__name__}:Nobody", "has no class 'Nobody'"),
+    ):
+        path.write_text(path.read_text().replace(f"{__name__}:Mine", name))
+        with pytest.raises(ValueError, match=says):
+            load(tmp_path / "run")
+        path.write_text(path.read_text().replace(name, f"{__name__}:Mine"))

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from palpate.api import HELD_OUT_MOST, HELD_OUT_SHARE
 from palpate.collecting.collect import Progress, collect
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.envs.registration import world
 from palpate.envs.soccer.config import VERSION
+from palpate.material import HELD_OUT_MOST, HELD_OUT_SHARE
 from palpate.reproduce.presets import REFERENCE_SEED, TEST_SEED, Case
 from palpate.workers import available_cores
 
