@@ -6,15 +6,16 @@ python examples/pusht.py --out runs/ellipse --body ellipse      # from the same 
 """
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-import tyro
 
 import palpate
+from palpate.cli.parsing import parse
 from palpate.collecting.readings import Moment
 from palpate.figures import overlay
 from palpate.metrics import axis_error
@@ -165,4 +166,4 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
 
 
 if __name__ == "__main__":
-    tyro.cli(PushT)()
+    parse(PushT, "python examples/pusht.py", sys.argv[1:])()

@@ -17,7 +17,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-import tyro
 from torch import nn
 
 import palpate
@@ -406,4 +405,4 @@ def test_the_guide_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", re.findall(r"^palpate .*", GUIDE, re.MULTILINE))
 def test_the_guides_commands_are_understood(command: str) -> None:
-    tyro.cli(cli.Verb, args=command.split()[1:])
+    cli.parsed(command.split()[1:])

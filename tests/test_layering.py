@@ -159,7 +159,7 @@ def test_help_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "--objective" in done.stdout
+    assert "--encoder" in done.stdout
 
 
 def test_only_the_command_line_prints() -> None:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import tyro
 
 import palpate
 from palpate import cli
@@ -36,7 +35,7 @@ def test_the_python_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [line for block in blocks("sh") for line in block.splitlines()])
 def test_the_command_line_is_understood(command: str) -> None:
-    tyro.cli(cli.Verb, args=shlex.split(command)[1:])
+    cli.parsed(shlex.split(command)[1:])
 
 
 def test_the_findings_are_those_there_are() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import tyro
 
 import palpate
 from palpate import cli
@@ -104,7 +103,7 @@ def test_the_guides_commands_are_understood() -> None:
     ours = [line for line in lines if line.startswith("palpate ")]
     assert ours
     for line in ours:
-        verb = tyro.cli(cli.Verb, args=shlex.split(line)[1:])
+        verb = cli.parsed(shlex.split(line)[1:])
         assert isinstance(verb, cli.Collect)
         assert set(verb._options()) - set(NAMES) == {"obs_type", "max_episode_steps"}
     assert [line.split()[1] for line in lines if line.startswith("python ")] == ["examples/pusht.py"] * 3

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import tyro
 
 from palpate import cli
 
@@ -34,7 +33,7 @@ COMMANDS = [line for block in blocks("sh") for line in block.splitlines() if lin
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command_line_is_understood(command: str) -> None:
-    tyro.cli(cli.Verb, args=shlex.split(command)[1:])
+    cli.parsed(shlex.split(command)[1:])
 
 
 def test_there_are_commands() -> None:

@@ -15,7 +15,8 @@ from palpate import __version__
 from palpate.config import BaselineConfig, Encoder, ObjectiveConfig, TrainingConfig
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
-from palpate.material import Data, Material, facts_of, make_material, opened_data, triples_of
+from palpate.disk import write_whole
+from palpate.material import Data, Material, facts_of, make_material, opened_data, origin_of, triples_of
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import build
 from palpate.metrics import Scores, measure
@@ -23,6 +24,7 @@ from palpate.plan import Asked, plan
 from palpate.progress import bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
+from palpate.runfile import RUN_FILE, run_file
 from palpate.runlog import demand_place, run_folder
 from palpate.training.loop import train, training_device
 from palpate.training.state import steps_done
@@ -30,6 +32,7 @@ from palpate.traits import traits_of
 
 COINCIDENCE = 0.02  # share of test triples that may be in the training set by chance
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples per block, as float32
+WATCHED_ROWS = 1000  # test triples evaluated during a run
 ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
 
 
@@ -83,7 +86,7 @@ def fit(
     rest_floor: float | None = None,
     baseline: BaselineConfig | None = None,
     training: TrainingConfig | None = None,
-    test: Labelled | None = None,
+    test: Labelled | str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
@@ -98,10 +101,10 @@ def fit(
     those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps, seed, device...); `baseline` is
     for the methods "vae" and "transporter".
 
-    With `out` the run is a folder: it can be stopped and resumed, and holds the model at the end. `test`, labelled
-    triples, is only for measuring; `watch` is called with every reading. A tenth of a fixed set is held out, in whole
-    episodes if they are known. `fit` returns the weights that explain it best; `facts["quality"]` is their label-free
-    quality.
+    With `out` the run is a folder: it can be interrupted and resumed, and holds the model at the end. `test`, labelled
+    triples or a file of them, is only for measuring; the curve uses its first thousand triples. `watch` is called with
+    every reading. A tenth of a data set is held out, in whole episodes if they are known. `fit` returns the weights
+    that explain it best; `facts["quality"]` holds their quality.
     """
     config = replace(training or TrainingConfig(), **changes)
     place = None if out is None else Path(out)
@@ -120,8 +123,8 @@ def fit(
     )
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
-    if test is not None and not isinstance(test, Labelled):
-        raise ValueError(f"test is {test!r}; allowed are labelled triples, palpate.Labelled")
+    origin = origin_of(data) | origin_of(test, "test")
+    test = _watched(test)
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
     model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
@@ -138,6 +141,8 @@ def fit(
     }
     described = {"model": asdict(model.config), "training": asdict(settled), "data": {"data": material.name}}
     with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
+        if folder is not None and not resume:
+            write_whole(folder / RUN_FILE, run_file(origin, asked, left_open).encode())
         if progress:
             say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
             if resume and folder is not None:
@@ -161,6 +166,17 @@ def fit(
         if folder is not None:
             representation.save(folder, overwrite=True)
         return representation
+
+
+def _watched(test: Any) -> Labelled | None:
+    """The test triples that are evaluated during the run."""
+    if test is None:
+        return None
+    if isinstance(test, str | os.PathLike):
+        test = Labelled.open(test)
+    if not isinstance(test, Labelled):
+        raise ValueError(f"test is {test!r}; allowed are labelled triples (palpate.Labelled) or a file of them")
+    return test.subset(slice(0, min(len(test), WATCHED_ROWS)))
 
 
 def _warn_of_seen(test: Transitions, triples: Transitions) -> None:

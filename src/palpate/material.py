@@ -3,7 +3,7 @@
 import math
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,8 +36,21 @@ class Material(NamedTuple):
     episode: Tensor | None = None  # of the held-out rows
 
 
+def origin_of(data: object, name: str = "data") -> dict[str, Any]:
+    """Where data come from, by the names of `palpate train`; empty for data in memory."""
+    if isinstance(data, str) and _is_world(data):
+        return {"env": data}
+    if isinstance(data, str | os.PathLike):
+        return {name: str(Path(data).absolute())}
+    return dict(getattr(data, "recipe", {}))
+
+
+def _is_world(name: str) -> bool:
+    return name in SPRITES or (name.startswith("palpate/") and not Path(name).exists())
+
+
 def opened_data(data: Data, traits: Traits, device: torch.device) -> Transitions | Labelled | World:
-    if isinstance(data, str) and (data in SPRITES or (data.startswith("palpate/") and not Path(data).exists())):
+    if isinstance(data, str) and _is_world(data):
         return stream_world(data, device=device)
     if isinstance(data, str | os.PathLike):
         return Transitions.open(data) if traits.unsupervised else Labelled.open(data)

@@ -16,7 +16,7 @@ OVERWRITING = "overwriting"  # folder of a new run, inside the folder of the run
 # All that training, evaluating and drawing write to the folder, the last file first; nothing else is ever removed.
 LEFT = (
     COMPLETE, "model.safetensors", "metrics.jsonl", "checkpoint", "tensorboard", "figures", "report.html",
-    "scores.json", "evaluations",
+    "scores.json", "evaluations", "run.toml",
 )  # fmt: skip
 
 

@@ -5,9 +5,6 @@ import os
 import shlex
 import sys
 import warnings
-from typing import Annotated, get_args
-
-import tyro
 
 from palpate import __version__
 from palpate.cli.bench import Bench
@@ -17,41 +14,37 @@ from palpate.cli.control import Control
 from palpate.cli.demo import Demo
 from palpate.cli.evaluate import Evaluate
 from palpate.cli.export import Export
-from palpate.cli.parsing import Misread, parse
+from palpate.cli.parsing import UsageError, parse
 from palpate.cli.reproduce import Reproduce
 from palpate.cli.train import Train
 
-Verb = (
-    Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Collect, tyro.conf.subcommand("collect")]
-    | Annotated[Check, tyro.conf.subcommand("check")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Control, tyro.conf.subcommand("control")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-)
-
-OF_SEVERAL = ("--watch", "--truth", "--option", "--worlds", "--methods")  # flags with several values
+VERBS = {
+    "demo": Demo,
+    "collect": Collect,
+    "check": Check,
+    "train": Train,
+    "evaluate": Evaluate,
+    "export": Export,
+    "reproduce": Reproduce,
+    "control": Control,
+    "bench": Bench,
+}
 DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, from what it saw and how it moved."
 
 
 def main() -> None:
-    """Exit 0: done. 1: our bug, with its traceback. 2: the user's mistake, in one line. 3: `check` found blocking
-    problems. 130: stopped by Ctrl-C."""
+    """Run one verb. Exit codes: 0 done, 1 our bug, with its traceback, 2 the user's mistake, in one line, 3 `check`
+    found blocking problems, 130 interrupted."""
     arguments = sys.argv[1:] or ["--help"]
-    if arguments == ["--version"]:
-        print(f"palpate {__version__}")
-        return
     warnings.formatwarning = lambda message, *where: f"palpate: {message}\n"
     try:
-        _demand_verb(arguments[0])
-        _demand_flags(arguments)
-        verb = parse(Verb, arguments, DESCRIPTION)
-        verb()
-    except Misread as error:
-        print(f"palpate {arguments[0]}: {error}", file=sys.stderr)
+        if arguments[0] in ("--help", "-h", "--version"):
+            print(f"palpate {__version__}" if arguments[0] == "--version" else _overview())
+        else:
+            parsed(arguments)()
+    except UsageError as error:
+        hint = "" if str(error).endswith("?") else f"; see palpate {arguments[0]} --help"
+        print(f"palpate {arguments[0]}: {error}{hint}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("palpate: stopped", file=sys.stderr)
@@ -67,22 +60,23 @@ def main() -> None:
         _explain(error, arguments)
 
 
-def _demand_verb(word: str) -> None:
-    verbs = [verb.__metadata__[0].name for verb in get_args(Verb)]
-    if word not in (*verbs, "--help", "-h") and not word.startswith("--tyro"):  # which prints completions for a shell
-        near = difflib.get_close_matches(word, verbs, 1)
-        allowed = f"did you mean {near[0]!r}?" if near else f"allowed are {', '.join(verbs)}"
-        raise ValueError(f"{word!r} is not a verb of palpate; {allowed}")
+def parsed(arguments: list[str]) -> Demo | Collect | Check | Train | Evaluate | Export | Reproduce | Control | Bench:
+    """The verb of a command line, with its options."""
+    name, *rest = arguments
+    if name not in VERBS:
+        near = difflib.get_close_matches(name, VERBS, 1)
+        allowed = f"did you mean {near[0]!r}?" if near else f"allowed are {', '.join(VERBS)}"
+        raise ValueError(f"{name!r} is not a verb of palpate; {allowed}")
+    if name == "train" and rest and not rest[0].startswith("-"):  # as in `palpate collect`
+        raise ValueError(f"train takes a world as --env {rest[0]}, a file as --data {rest[0]}")
+    return parse(VERBS[name], f"palpate {name}", rest)
 
 
-def _demand_flags(arguments: list[str]) -> None:
-    """Refuse two common mistakes: a world without --env, as in `collect`, and a repeated flag of several values, whose
-    first values would be lost."""
-    for flag in OF_SEVERAL:
-        if arguments.count(flag) > 1:
-            raise ValueError(f"{flag} is given twice; give it once, followed by all its values")
-    if arguments[0] == "train" and len(arguments) > 1 and not arguments[1].startswith("-"):
-        raise ValueError(f"train takes a world as --env {arguments[1]}, a file as --data {arguments[1]}")
+def _overview() -> str:
+    lines = [f"  {name:<11}{(verb.__doc__ or '').partition('.')[0]}" for name, verb in VERBS.items()]
+    return "\n".join(
+        ["usage: palpate VERB [options]", "", DESCRIPTION, "", *lines, "", "palpate VERB --help says more."]
+    )
 
 
 def _explain(error: Exception, arguments: list[str]) -> None:

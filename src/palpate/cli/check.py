@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tyro.conf import Positional
+from palpate.cli.parsing import Positional
 
 
 @dataclass(frozen=True, kw_only=True)

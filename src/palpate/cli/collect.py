@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from palpate.cli.pairs import literal, pairs
+from palpate.cli.parsing import Positional
 
 
 @dataclass(frozen=True, kw_only=True)

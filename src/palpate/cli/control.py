@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tyro.conf import OmitArgPrefixes
-
 from palpate.cli.outcome import print_results
 from palpate.control.settings import ControlConfig, Representations
 
@@ -32,7 +30,7 @@ class Control:
     """Folder of the results."""
     force: bool = False
     """Repeat existing runs."""
-    settings: OmitArgPrefixes[ControlConfig] = field(default_factory=ControlConfig)
+    settings: ControlConfig = field(default_factory=ControlConfig)
 
     def __call__(self) -> None:
         from palpate.contest.control import control

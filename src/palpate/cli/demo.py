@@ -13,6 +13,7 @@ class Demo:
     steps: int = 500
     """Optimiser steps; 1500 take three times as long and halve the error."""
     seed: int = 0
+    """Random seed."""
     resume: bool = False
     """Continue a stopped run."""
     force: bool = False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tyro.conf import Positional
+from palpate.cli.parsing import Positional
 
 
 @dataclass(frozen=True, kw_only=True)

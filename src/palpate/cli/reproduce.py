@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tyro.conf import Positional
-
 from palpate.cli.outcome import print_results
+from palpate.cli.parsing import Positional
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tyro.conf import OmitArgPrefixes
-
-from palpate.config import Encoder, Method, Objective, ObjectiveConfig, TrainingConfig
+from palpate.config import BaselineConfig, Encoder, Method, Objective, ObjectiveConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from palpate.data.labelled import Labelled
@@ -14,7 +12,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Learn a representation from a file of triples or from a streamed world."""
+    """Learn a representation from a file of triples or from a streamed world.
+
+    The run is a folder. Ctrl-C saves it, and --resume continues it. Settings that are left out are chosen and shown.
+
+      palpate train --data log.h5 --out runs/mine
+      palpate train --env palpate/Sprites-v0 --out runs/sprites
+      palpate train --config runs/mine/run.toml --seed 1 --out runs/again
+    """
+
+    SHOWN: ClassVar = (
+        "data", "env", "out", "test", "config", "resume", "force", "encoder", "body", "egocentric", "steps", "seed",
+        "device",
+    )  # fmt: skip
 
     data: Path | None = None
     """HDF5 file of triples."""
@@ -26,6 +36,8 @@ class Train:
     """Share of contacts of a streamed world. Default: 0.5."""
     out: Path
     """Folder of the run."""
+    config: Path | None = None
+    """TOML file of settings, named as in Python; every run writes one, run.toml. Options take precedence over it."""
     method: Method = "interaction"
     """interaction, vae and transporter learn from triples alone; supervised, the limit, from true states."""
     objective: Objective = "contact"
@@ -40,8 +52,9 @@ class Train:
     """Continue a stopped run."""
     force: bool = False
     """Overwrite an existing run."""
-    scene: OmitArgPrefixes[ObjectiveConfig] = field(default_factory=ObjectiveConfig)
-    training: OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
+    scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    baseline: BaselineConfig = field(default_factory=BaselineConfig)
 
     def __call__(self) -> None:
         from palpate.api import fit
@@ -69,8 +82,9 @@ class Train:
             objective=self.objective,
             encoder=self.encoder,
             shrink=self.shrink,
+            baseline=self.baseline,
             training=self.training,
-            test=None if test is None else test.subset(slice(0, min(len(test), 1000))),  # for the curve
+            test=test if self.test is None else self.test,
             resume=self.resume,
             overwrite=self.force,
             **vars(self.scene),

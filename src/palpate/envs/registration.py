@@ -42,6 +42,7 @@ def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: 
             f"`palpate collect {env_id} --out log.h5`, then `palpate train --data log.h5`"
         )
     made: Sprites = world(env_id, device=device, **options)
+    made.recipe = {"env": env_id, **options}
     return made
 
 

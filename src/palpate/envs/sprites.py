@@ -105,6 +105,7 @@ class Sprites:
 
     def __init__(self, config: SpritesConfig | None = None, device: torch.device | str = "cpu") -> None:
         self.config = config or SpritesConfig()
+        self.recipe: dict[str, Any] = {}  # the id and the options that made it, if known
         self.device = torch.device(device)
         self.observation_shape = (3, self.config.size, self.config.size)
         self._half = torch.tensor(self.config.half_sides, device=self.device)
