@@ -28,7 +28,9 @@ class Inner:
 class Verb:
     """Do something. Then stop.
 
-    palpate verb x
+      palpate verb x
+
+    This is all.
     """
 
     SHOWN: ClassVar = ("place", "count", "rate")
