@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from palpate.bodies import make_body
 from palpate.bodies.base import clearance
-from palpate.bodies.outline import Outline, log_outline
+from palpate.bodies.outline import MOST_BENT, Outline, bounded, harmonics
 from palpate.envs.sprites import Sprites
 from palpate.geometry import Segment, around
 from palpate.objectives.contact import contact_nll
@@ -21,15 +21,34 @@ def test_by_hand() -> None:
     for angle in (0.0, 0.4, 2.0, -1.3):
         toward = torch.tensor([math.cos(angle), math.sin(angle)])
         expected = 0.1 * math.cos(2 * angle) + 0.3 * math.sin(3 * angle) + 0.2 * math.cos(4 * angle)
-        assert float(log_outline(toward, cosines, sines)) == pytest.approx(expected, abs=1e-6)
+        assert float(harmonics(toward, cosines, sines)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_bound_by_hand() -> None:
+    waves = torch.tensor([[0.3, 0.0, 0.0], [0.4, 0.0, 0.1]])  # amplitudes 0.5, 0, 0.1: 3 * 0.5 + 15 * 0.1 = 3
+    assert torch.allclose(bounded(waves), waves / 2, atol=1e-5)
+    assert torch.equal(bounded(torch.zeros(2, 3)), torch.zeros(2, 3))
+
+
+def test_the_support_is_positive_and_its_centre_stays() -> None:
+    """The mean of h(u) u, the Steiner point of a convex body, is the centre."""
+    u = around(360, torch.zeros(1, dtype=torch.float64))
+    for seed in range(20):
+        body = Outline(2).double()
+        torch.manual_seed(seed)
+        body.waves.data = 3 * torch.randn(2, 3, dtype=torch.float64)
+        h = body.support(u, torch.zeros(1, 0)).detach()
+        assert h.min() > 0
+        assert (h[:, None] * u).mean(0).norm() < 1e-9
 
 
 def test_a_path_that_ends_beside_the_flat_of_a_side() -> None:
     """Between corner and middle a point is outside, though the body extends further in the point's own direction."""
     body = Outline(2)
     with torch.no_grad():
-        body.log_radius.fill_(math.log(CORNER * FLAT) / 2)
-        body.waves[0, 2] = math.log(CORNER / FLAT) / 2
+        body.log_radius.fill_(math.log((CORNER + FLAT) / 2))
+        wave = (CORNER - FLAT) / (CORNER + FLAT)
+        body.waves[0, 2] = wave / (1 - 15 * wave / MOST_BENT)
     toward = torch.tensor([[math.cos(math.pi / 8), math.sin(math.pi / 8)]])
     none = torch.zeros(1, 0)
     assert body.support(toward, none).item() > 0.116

@@ -8,13 +8,16 @@ from torch import Tensor, nn
 from palpate.bodies.planar import PlanarBody
 
 HARMONICS = 4  # enough for a square
+# Bound of the sum of (k^2 - 1) |c_k|, which is 2 for a regular polygon. At 3 the support function is still positive.
+MOST_BENT = 3.0
 
 
 @final
 class Outline(PlanarBody):
-    """log h = log r + sum over k >= 2 of c_k cos(k angle) + s_k sin(k angle), with h the support function.
+    """h = r (1 + sum over k >= 2 of c_k cos(k angle) + s_k sin(k angle)), with h the support function.
 
-    k = 1 would be a shift of the centre.
+    k = 1 would be a shift of the centre. The bound on the coefficients keeps shapes out that have the same effect: far
+    from convex, their supporting lines enclose a region beside the centre.
     """
 
     def __init__(self, n: int, **settings: Any) -> None:
@@ -22,12 +25,18 @@ class Outline(PlanarBody):
         self.waves = nn.Parameter(torch.zeros(2, HARMONICS - 1))
 
     def support(self, direction: Tensor, pose: Tensor) -> Tensor:
-        return self.radius * log_outline(direction, *self.waves).exp()
+        return self.radius * (1 + harmonics(direction, *bounded(self.waves)))
 
 
-def log_outline(direction: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """log of the support over the mean radius in unit directions [..., 2]: `[...]`, for coefficients [K - 1] from
-    k = 2."""
+def bounded(waves: Tensor) -> Tensor:
+    """Coefficients [2, K - 1] scaled down so that the sum of (k^2 - 1) |c_k| stays below `MOST_BENT`."""
+    k = torch.arange(2, waves.shape[1] + 2, device=waves.device)
+    amplitude = (waves.square().sum(0) + 1e-12).sqrt()  # its gradient is finite at 0
+    return waves / (1 + ((k**2 - 1) * amplitude).sum() / MOST_BENT)
+
+
+def harmonics(direction: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """A sum of harmonics in unit directions [..., 2]: `[...]`, for coefficients [K - 1] from k = 2."""
     x, y = real, imaginary = direction.unbind(-1)  # compiled code has no complex numbers
     total = torch.zeros_like(x)
     for cosine, sine in zip(cosines, sines, strict=True):
