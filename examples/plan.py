@@ -17,6 +17,7 @@ import numpy as np
 import palpate
 import palpate.envs  # makes the ids known
 from palpate.envs.goal import GOAL
+from palpate.envs.soccer.config import REACH
 
 FIRST_SEED = 10**6  # the starts that `palpate control` evaluates on
 MARGIN = 0.03  # kept from the ball on the way around it
@@ -85,7 +86,7 @@ def main() -> None:
         parser.error(f"episodes is {arguments.episodes} and known {arguments.known}; allowed is 1 or more")
     if arguments.truth:
         env: Any = gymnasium.make("palpate/SoccerGoal-v0", observation="state", ball=arguments.ball)
-        see, reach = (lambda o: (o[:2], o[2:])), env.unwrapped.world.config.reach
+        see, reach = (lambda o: (o[:2], o[2:])), REACH
     else:
         try:
             size = palpate.load(arguments.model).config.observation_shape[-1]

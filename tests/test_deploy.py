@@ -375,7 +375,7 @@ class TestCommand:
             main("export", tmp_path / "run")
 
 
-GUIDE = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parent.parent / "docs" / "guide" / "deploy.md").read_text(encoding="utf-8")
 WITHOUT_PALPATE = "import sys\nsys.modules['palpate'] = None\n"
 
 

@@ -15,7 +15,7 @@ from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
 from palpate.disk import as_json, write_whole
 from palpate.envs.registration import SOCCER, SPRITES
-from palpate.envs.soccer import Scene, Soccer, SoccerConfig
+from palpate.envs.soccer import Scene, Soccer
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.figures import curves, distance_histogram, error_map, overlay, png
 from palpate.methods.base import Encoding
@@ -98,10 +98,9 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
         return Backdrop(o)
     if environment not in SOCCER:
         return None
-    sizes = {name: attributes[name] for name in ("agent_radius", "ball_radius") if name in attributes}
     upright = np.tile(np.array([1, 0, 0, 0], np.float32), (len(o), 1))
-    with Soccer(SoccerConfig(**sizes)) as soccer:
-        scenes = Scene(truth.agent[: len(o)].numpy(), truth.object[: len(o)].numpy(), upright)
+    scenes = Scene(truth.agent[: len(o)].numpy(), truth.object[: len(o)].numpy(), upright)
+    with Soccer() as soccer:
         pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
     return Backdrop(torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2)
 

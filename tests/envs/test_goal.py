@@ -1,4 +1,4 @@
-"""The game: rewards and ends by hand, and that nothing is drawn where nobody looks."""
+"""The game: rewards and ends by hand; observations without pictures draw nothing."""
 
 import math
 from typing import Any
@@ -9,11 +9,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from palpate.envs.goal import GOAL, MAX_STEPS, GoalConfig, SoccerGoalEnv, scored
-from palpate.envs.soccer.cameras import Cameras
-from palpate.envs.soccer.config import AGENT_RANGE, RIGHT_GOAL
+from palpate.envs.soccer import renderer
+from palpate.envs.soccer.config import AGENT_RANGE, REACH, RIGHT_GOAL
 
 ID = "palpate/SoccerGoal-v0"
-REACH = 0.095
 
 
 def make(**options: Any) -> SoccerGoalEnv:
@@ -89,14 +88,14 @@ def test_what_a_goal_is(ball: tuple[float, float], inside: bool) -> None:
 def test_starts() -> None:
     """The ball in the centre, the agent anywhere but on it; with `ball="random"` both anywhere."""
     env = make()
-    starts = np.stack([env.reset(seed=seed)[0] for seed in range(300)])
+    starts = np.stack([env.reset(seed=seed)[0] for seed in range(100)])
     assert (starts[:, 2:] == 0.5).all()
     agent = starts[:, :2]
     assert np.linalg.norm(agent - 0.5, axis=1).min() > REACH
     assert agent.min() < AGENT_RANGE[0] + 0.03
     assert agent.max() > AGENT_RANGE[1] - 0.03
-    assert np.allclose(agent.mean(0), 0.5, atol=0.05)
-    balls = np.stack([make(ball="random").reset(seed=seed)[0][2:] for seed in range(30)])
+    assert np.allclose(agent.mean(0), 0.5, atol=0.1)
+    balls = np.stack([make(ball="random").reset(seed=seed)[0][2:] for seed in range(10)])
     assert (balls.std(0) > 0.1).all()
 
 
@@ -111,39 +110,25 @@ def test_moves_are_bounded_and_reported() -> None:
     assert env.action_space.high.tolist() == pytest.approx([0.3, 0.3])
 
 
-def test_the_seed_fixes_every_number() -> None:
-    def game(seed: int) -> list[float]:
-        env = make(max_step=0.9)
-        env.action_space.seed(7)
-        numbers = env.reset(seed=seed)[0].tolist()
-        for _ in range(20):
-            o, reward, *_ = env.step(env.action_space.sample())
-            numbers += [*o.tolist(), reward]
-        return numbers
-
-    assert game(3) == game(3)
-    assert game(3) != game(4)
-
-
 def test_states_stay_in_their_space() -> None:
     env = make(max_step=0.9)
     env.action_space.seed(0)
     env.reset(seed=0)
-    for _ in range(300):
+    for _ in range(100):
         o, *_ = env.step(env.action_space.sample())
         assert env.observation_space.contains(o)
 
 
 def test_true_states_are_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = 0
-    draw = Cameras.draw
+    draw = renderer.draw
 
     def counted(*arguments: Any) -> np.ndarray:
         nonlocal drawn
         drawn += 1
         return draw(*arguments)
 
-    monkeypatch.setattr(Cameras, "draw", counted)
+    monkeypatch.setattr(renderer, "draw", counted)
     for observation, pictures in (("state", 0), ("scene", 0), ("picture", 2)):
         env = make(observation=observation, size=32)
         env.reset(seed=0)
@@ -191,14 +176,3 @@ def test_wrong_settings(options: dict[str, Any], says: str) -> None:
 def test_wrong_starts(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make().reset(seed=0, options=options)
-
-
-def test_wrong_use() -> None:
-    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
-        make().step(np.zeros(2, np.float32))
-    with pytest.raises(ValueError, match="render_mode is 'film'"):
-        make(render_mode="film")
-    env = make()
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match="allowed are two finite numbers"):
-        env.step(np.array([np.nan, 0.0], np.float32))

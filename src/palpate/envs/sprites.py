@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from palpate.envs.options import demand_share, demand_size
+from palpate.envs.options import require_share, require_size
 
 VERSION = 1  # of the world: raised when a seed gives other triples or other pictures
 
@@ -25,7 +25,9 @@ CHECKER_COLOURS = ((12, 22, 92), (36, 84, 212))
 CHECKER_SIDE = 0.25  # of the picture
 MOVED_EPSILON = 0.01  # a touched object lands at least this far away: one pixel of 100
 OBJECT_RANGE = (0.2, 0.8)
-LARGEST_REACH = 0.25  # of agent and object together: wherever the agent stands there is room for the object to land
+AGENT_RADIUS = 0.045
+AGENT_RANGE = (AGENT_RADIUS, 1 - AGENT_RADIUS)
+HALF_SIDES = {"diamond": (0.085 / math.sqrt(2),) * 2, "rectangle": (0.165, 0.015)}
 
 # The agent's figure as capsules (from, to, radius), in units of its touching radius; all of it lies inside that disc.
 FIGURE = (
@@ -66,31 +68,16 @@ class SpritesConfig:
     body: Literal["diamond", "rectangle"] = "diamond"
     background: bool = False  # a checker nine times the picture that moves with the agent
     contact_share: float | None = 0.5  # wanted share of touched triples; None: whatever random motion gives
-    agent_radius: float = 0.045
-    diamond_half_diagonal: float = 0.085
-    rectangle_half_sides: tuple[float, float] = (0.165, 0.015)
 
     def __post_init__(self) -> None:
-        demand_size(self.size, 1024)
-        if self.body not in ("diamond", "rectangle"):
-            raise ValueError(f"body is {self.body!r}; allowed are 'diamond' and 'rectangle'")
-        demand_share(self.contact_share)
-        if self.agent_radius < 0.01:
-            raise ValueError(f"agent_radius is {self.agent_radius}; allowed is 0.01 of the picture or more")
-        if min(self.half_sides) <= 0:
-            raise ValueError(f"the {self.body}'s half sides are {self.half_sides}; allowed is more than 0")
-        reach, most = math.hypot(*self.half_sides), OBJECT_RANGE[0]
-        if reach > most or self.agent_radius + reach > LARGEST_REACH:
-            raise ValueError(
-                f"agent_radius is {self.agent_radius} and the {self.body} reaches {reach:.3g} from its centre; allowed "
-                f"is a reach of at most {most}, and both together at most {LARGEST_REACH} of the picture"
-            )
+        require_size(self.size, 1024)
+        if self.body not in HALF_SIDES:
+            raise ValueError(f"body is {self.body!r}; allowed are {' and '.join(map(repr, HALF_SIDES))}")
+        require_share(self.contact_share)
 
     @property
     def half_sides(self) -> tuple[float, float]:
-        if self.body == "rectangle":
-            return self.rectangle_half_sides
-        return (self.diamond_half_diagonal / math.sqrt(2),) * 2
+        return HALF_SIDES[self.body]
 
     @property
     def turns(self) -> bool:
@@ -166,7 +153,7 @@ class Sprites:
 
     def step(self, scene: Scene, displacement: Tensor, generator: torch.Generator) -> Triple:
         """Move the agents by `displacement`, stopped at the border axis by axis; touched objects land at random."""
-        agent_next = (scene.agent + displacement).clamp(*self._agent_range)
+        agent_next = (scene.agent + displacement).clamp(*AGENT_RANGE)
         contact = self.touches(scene, agent_next - scene.agent)
         return self._land(scene, agent_next, contact, self._landing_numbers(len(agent_next), generator))
 
@@ -182,13 +169,9 @@ class Sprites:
         rarest = min(float((touched & apart).float().mean()), float((~touched & apart).float().mean()))
         return math.ceil(math.log(1e-9) / math.log1p(-rarest))
 
-    @property
-    def _agent_range(self) -> tuple[float, float]:
-        return self.config.agent_radius, 1 - self.config.agent_radius
-
     def _roam(self, numbers: Tensor) -> Tensor:
         """Uniform numbers [..., 2] to places of the agent."""
-        low, high = self._agent_range
+        low, high = AGENT_RANGE
         return low + (high - low) * numbers
 
     def _place(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,7 +183,7 @@ class Sprites:
         return position, torch.full_like(numbers[..., 2], math.pi / 4)
 
     def _landing_numbers(self, count: int, generator: torch.Generator) -> Tensor:
-        tries = 64  # a place is taken with probability < 0.6 (see LARGEST_REACH), so all are with < 1e-14
+        tries = 64  # a place is taken with probability < 0.3, so all are with < 1e-30
         return torch.rand(count, tries, 3, generator=generator, device=self.device)
 
     def _land(self, scene: Scene, agent_next: Tensor, contact: Tensor, numbers: Tensor) -> Triple:
@@ -228,7 +211,7 @@ class Sprites:
     def _apart(self, scene: Scene) -> Tensor:
         """Disc and rectangle do not overlap."""
         offset = self._in_body_frame(scene.agent - scene.object, scene.angle)
-        return self._box_distance(offset) > self.config.agent_radius
+        return self._box_distance(offset) > AGENT_RADIUS
 
     def _box_distance(self, offset: Tensor) -> Tensor:
         return (offset.abs() - self._half).clamp(min=0).norm(dim=-1)
@@ -251,7 +234,7 @@ class Sprites:
         one, two = (-self._half - start) * inverse, (self._half - start) * inverse
         enter = torch.minimum(one, two).amax(-1).clamp(min=0)
         leave = torch.maximum(one, two).amin(-1).clamp(max=1)
-        return (nearest <= self.config.agent_radius) | (enter <= leave)
+        return (nearest <= AGENT_RADIUS) | (enter <= leave)
 
     # Pictures
 
@@ -259,7 +242,7 @@ class Sprites:
         """Draw scenes anti-aliased at their exact positions: `[b, 3, h, w]` uint8, or a float dtype in [0, 1]."""
         shades = dtype if dtype == torch.uint8 else torch.float32
         canvas = self._checker(scene.agent, shades) if self.config.background else self._black(scene.agent, shades)
-        self._paint(canvas, scene.agent, self.config.agent_radius, AGENT_COLOUR, self._figure_coverage)
+        self._paint(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR, self._figure_coverage)
         reach = math.hypot(*self.config.half_sides)
         self._paint(canvas, scene.object, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, scene.angle))
         picture = canvas.view(-1, *self.observation_shape)
@@ -317,8 +300,7 @@ class Sprites:
 
     def _figure_coverage(self, at: tuple[Tensor, Tensor]) -> Tensor:
         """Union of the figure's capsules, from their signed distances."""
-        radius = self.config.agent_radius
-        x, y = at[0] / radius, at[1] / radius
+        x, y = at[0] / AGENT_RADIUS, at[1] / AGENT_RADIUS
         nearest = None
         for (x0, y0), (x1, y1), thickness in FIGURE:
             dx, dy = x1 - x0, y1 - y0
@@ -330,7 +312,7 @@ class Sprites:
                 gap = torch.hypot(x - x0, y - y0) - thickness
             nearest = gap if nearest is None else torch.minimum(nearest, gap)
         assert nearest is not None
-        return (0.5 - nearest * radius * self.config.size).clamp(0, 1)
+        return (0.5 - nearest * AGENT_RADIUS * self.config.size).clamp(0, 1)
 
     def _box_coverage(self, at: tuple[Tensor, Tensor], angle: Tensor) -> Tensor:
         """Box filter of the rectangle in its own frame: right also where it is thinner than a pixel."""

@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from palpate.envs.soccer.config import FENCE_CORNER, FENCE_RANGE, FENCE_SIDES, SCALE, SoccerConfig
+from palpate.envs.soccer.config import AGENT_RADIUS, BALL_RADIUS, FENCE_CORNER, FENCE_RANGE, FENCE_SIDES, SCALE
 
 TIMESTEP = 0.006
+BALL_MASS = 0.43  # kilograms
+SLIDING_FRICTION = 0.6  # of the ball on the grass
+ROLLING_FRICTION = 0.3  # a rolling ball slows by about 0.8 of this, in units of gravity
+RESTITUTION = 0.6  # of the ball against the agent and the fence
 AGENT_MASS = 1e7  # so heavy that a ball does nothing to it between two writings of its state
 STIFFNESS = 1.1e4  # of contacts, per second squared: a collision lasts pi / sqrt(STIFFNESS), five time steps
 SIDE_FRICTION = 0.2  # of the ball on the agent and on the fence
@@ -28,18 +32,14 @@ def fence() -> tuple[np.ndarray, np.ndarray]:
     return normals, straight * np.abs(normals).sum(-1) + FENCE_CORNER
 
 
-def build(mujoco: Any, config: SoccerConfig) -> Any:
-    """The compiled model; `qpos` is the agent's x and y, then the ball's place and orientation."""
-    return mujoco.MjModel.from_xml_string(mjcf(config))
-
-
-def mjcf(config: SoccerConfig) -> str:
-    ball, slide = SCALE * config.ball_radius, config.sliding_friction
-    rolling = 1.4 * ball * config.rolling_friction  # a torque m g x slows a rolling solid sphere by g x / (7/5 r)
-    bounce = (
-        f'condim="3" friction="{SIDE_FRICTION} {SIDE_FRICTION} 0 0 0" '
-        f'solref="{-STIFFNESS} {-_damping(config.restitution)}"'
-    )
+def build(mujoco: Any) -> Any:
+    """The compiled model; `qpos` is the agent's x and y, then the ball's position and orientation."""
+    ball, slide = SCALE * BALL_RADIUS, SLIDING_FRICTION
+    rolling = 1.4 * ball * ROLLING_FRICTION  # a torque m g x slows a rolling solid sphere by g x / (7/5 r)
+    # A linear spring with this damping returns the share RESTITUTION of the ball's speed.
+    decay = -math.log(RESTITUTION)
+    damping = 2 * math.sqrt(STIFFNESS) * decay / math.hypot(math.pi, decay)
+    bounce = f'condim="3" friction="{SIDE_FRICTION} {SIDE_FRICTION} 0 0 0" solref="{-STIFFNESS} {-damping}"'
     planes, pairs = [], []
     for i, (normal, offset) in enumerate(zip(*fence(), strict=True)):
         x, y = normal * (offset * SCALE + ball)  # the ball's surface lies its radius beyond its centre
@@ -48,7 +48,7 @@ def mjcf(config: SoccerConfig) -> str:
         pairs.append(f'<pair geom1="fence{i}" geom2="ball" {bounce}/>')
     lines = "\n    ".join
     # The cone is elliptic, or friction would depend on the direction of motion.
-    return f"""
+    mjcf = f"""
 <mujoco model="soccer mechanics">
   <option timestep="{TIMESTEP}" cone="elliptic"><flag island="disable"/></option>
   <default><geom contype="0" conaffinity="0"/></default>
@@ -58,11 +58,11 @@ def mjcf(config: SoccerConfig) -> str:
     <body name="agent">
       <joint type="slide" axis="1 0 0"/>
       <joint type="slide" axis="0 1 0"/>
-      <geom name="agent" type="cylinder" size="{SCALE * config.agent_radius} 3" pos="0 0 3" mass="{AGENT_MASS}"/>
+      <geom name="agent" type="cylinder" size="{SCALE * AGENT_RADIUS} 3" pos="0 0 3" mass="{AGENT_MASS}"/>
     </body>
     <body name="ball" pos="0 0 {ball}">
       <freejoint/>
-      <geom name="ball" type="sphere" size="{ball}" mass="{config.ball_mass}"/>
+      <geom name="ball" type="sphere" size="{ball}" mass="{BALL_MASS}"/>
     </body>
   </worldbody>
   <contact>
@@ -73,9 +73,4 @@ def mjcf(config: SoccerConfig) -> str:
   </contact>
 </mujoco>
 """
-
-
-def _damping(restitution: float) -> float:
-    """Of a linear spring that gives a ball back this share of its speed."""
-    decay = -math.log(max(restitution, 1e-3))
-    return 2 * math.sqrt(STIFFNESS) * decay / math.hypot(math.pi, decay)
+    return mujoco.MjModel.from_xml_string(mjcf)

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from palpate.envs.soccer import engine
-from palpate.envs.soccer.config import GAP, MOVED_EPSILON, SCALE, TIME_LIMIT, SoccerConfig
+from palpate.envs.soccer.config import BALL_RADIUS, GAP, MOVED_EPSILON, REACH, SCALE
 from palpate.envs.soccer.mechanics import TIMESTEP, build, fence
 
+RADIUS, CONTACT_DISTANCE = SCALE * BALL_RADIUS, SCALE * REACH  # metres
 REST_SPEED = 0.05  # metres per second, of the centre and of the rolling surface: slower is at rest
+TIME_LIMIT = 8.0  # simulated seconds for the ball to come to rest after the agent has stopped
 CHUNK = 10  # time steps between two looks at a rolling ball: longer than a collision lasts
 PINNED_DEPTH = 0.15  # of the ball's radius: so deep in the agent, and at the fence too, it has no way out
 CREEP = 1e-6  # metres that a ball at rest may move by rounding; a step undoes them
@@ -35,17 +37,15 @@ class Outcome(NamedTuple):
 class Physics:
     """Moves the agent along a segment and waits until the ball rests."""
 
-    def __init__(self, config: SoccerConfig) -> None:
+    def __init__(self, agent_speed: float) -> None:
         mujoco = self._mujoco = engine.load()
-        self._model: Any = build(mujoco, config)
+        self._model: Any = build(mujoco)
         self._data = mujoco.MjData(self._model)
         self._agent_geom, self._floor_geom = (
             mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in ("agent", "floor")
         )
         self._normals, self._offsets = fence()
-        self._reach = SCALE * config.reach
-        self._radius = SCALE * config.ball_radius
-        self._speed = SCALE * config.agent_speed
+        self._speed = SCALE * agent_speed
         self._height = self._resting_height()
 
     def step(
@@ -60,7 +60,7 @@ class Physics:
         start, end, ball = ((x.astype(float) - 0.5) * SCALE for x in (agent, target, position))
         length = math.dist(start, end)
         heading = (end - start) / length if length else np.zeros(2)
-        free = _free_length(start, heading, length, ball, self._reach + SCALE * GAP) if skip else 0.0
+        free = _free_length(start, heading, length, ball, CONTACT_DISTANCE + SCALE * GAP) if skip else 0.0
         if free is None:
             return Outcome(target, position, orientation, contact=False, grazing=False, settled=True, stopped=False)
         self._place(start, ball, orientation)
@@ -71,7 +71,7 @@ class Physics:
         contact = parted is not None and math.dist(_unit(parted[1]), position) > MOVED_EPSILON
         if contact and parted is not None and pinned:
             # Set back from where the ball was pushed to, its way may end short of where the ball was: no touch by it.
-            contact = _free_length(start, heading, parted[0], ball, self._reach) is not None
+            contact = _free_length(start, heading, parted[0], ball, CONTACT_DISTANCE) is not None
         if parted is None or not contact:
             parted = self._part(start, heading, gone, ball, pinned=True) or (0.0, ball)
         gone, rest = parted
@@ -109,7 +109,7 @@ class Physics:
             if data.ncon > 1 or (touched and data.ncon):  # more than the grass, off which a kicked ball may hop
                 depth, fenced = self._contacts()
                 touched |= depth is not None
-                if fenced and depth is not None and depth > PINNED_DEPTH * self._radius:
+                if fenced and depth is not None and depth > PINNED_DEPTH * RADIUS:
                     return gone, True, True
         return length, touched, False
 
@@ -132,7 +132,7 @@ class Physics:
             data.qpos[:2], data.qvel[:2] = agent, 0
             mujoco.mj_step(self._model, data, nstep=CHUNK)
             vx, vy, vz, wx, wy, _ = data.qvel[2:8].tolist()
-            fastest = max(abs(vx), abs(vy), abs(vz), self._radius * abs(wx), self._radius * abs(wy))
+            fastest = max(abs(vx), abs(vy), abs(vz), RADIUS * abs(wx), RADIUS * abs(wy))
             # Twice in a row: a bounce turns round within less than a chunk.
             slow = slow + 1 if fastest < REST_SPEED else 0
             if slow == 2:
@@ -158,14 +158,14 @@ class Physics:
         A ball that came to rest closer to the agent is moved by what is missing. Where it is held by the fence, the
         agent goes back along its path instead, and no farther than its start.
         """
-        distance = self._reach + SCALE * GAP * 1.001
+        distance = CONTACT_DISTANCE + SCALE * GAP * 1.001
         agent = start + heading * gone
         apart = math.dist(rest, agent)
         if apart >= distance:
             return gone, rest
         if not pinned and apart > 0:
             pushed = self._inside(agent + (rest - agent) * (distance / apart))
-            if math.dist(pushed, agent) > self._reach + SCALE * GAP:
+            if math.dist(pushed, agent) > CONTACT_DISTANCE + SCALE * GAP:
                 return gone, pushed
         if math.dist(rest, start) < distance:
             return None
@@ -174,7 +174,7 @@ class Physics:
 
     def _resting_height(self) -> float:
         """Of the ball's centre on the grass, which gives a little: found once, so that a ball at rest stays there."""
-        self._height = self._radius
+        self._height = RADIUS
         self._place(np.array((-40.0, -40.0)), np.zeros(2), np.array((1.0, 0.0, 0.0, 0.0)))
         self._mujoco.mj_step(self._model, self._data, nstep=200)
         return float(self._data.qpos[4])

@@ -14,13 +14,14 @@ import numpy as np
 from palpate.envs.soccer import textures
 from palpate.envs.soccer.config import (
     ABOVE_RANGE,
+    AGENT_RADIUS,
+    BALL_RADIUS,
     FIRST_PERSON,
     GOAL_DEPTH,
     GOAL_MOUTH,
     LEFT_GOAL,
     RIGHT_GOAL,
     SCALE,
-    SoccerConfig,
 )
 from palpate.envs.soccer.shapes import Solid, capsule, ellipsoid, mesh
 
@@ -55,43 +56,39 @@ MEADOW = " ".join(f"{v / 255:.3f}" for v in textures.MEADOW) + " 1"
 FIGURE_RADIUS = 0.5  # of the figure as it is drawn below; it is scaled to the agent's
 
 
-def build(mujoco: Any, config: SoccerConfig, look: Look) -> Any:
+def build(mujoco: Any, look: Look, shadows: bool) -> Any:
     """The compiled model, textures in place; `qpos` as in `mechanics`."""
-    model = mujoco.MjModel.from_xml_string(mjcf(config, look))
+    model = mujoco.MjModel.from_xml_string(_mjcf(look, shadows))
     for name, texels in textures.painted().items():
         start = model.tex_adr[mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_TEXTURE, name)]
         model.tex_data[start : start + texels.size] = texels.ravel()
     return model
 
 
-def _above_fovy() -> float:
-    """Degrees."""
+def _mjcf(look: Look, shadows: bool) -> str:
+    ball = SCALE * BALL_RADIUS
     low, high = ABOVE_RANGE
-    return 2 * math.degrees(math.atan((high - low) * SCALE / 2 / ABOVE_HEIGHT))
-
-
-def mjcf(config: SoccerConfig, look: Look) -> str:
-    ball = SCALE * config.ball_radius
+    above_fovy = 2 * math.degrees(math.atan((high - low) * SCALE / 2 / ABOVE_HEIGHT))
     return f"""
 <mujoco model="soccer scene">
   <compiler angle="radian"/>
   <visual>
-    <quality shadowsize="{4096 if config.shadows else 0}" numquads="1" offsamples="{look.samples}"
+    <quality shadowsize="{4096 if shadows else 0}" numquads="1" offsamples="{look.samples}"
       numslices="{look.slices}" numstacks="{look.stacks}"/>
     <map znear="0.005" zfar="4" shadowclip="0.8" shadowscale="0.9"/>
     <headlight ambient="0.42 0.42 0.42" diffuse="0.12 0.12 0.12" specular="0 0 0"/>
   </visual>
   <statistic extent="20" center="0 0 0"/>
   <asset>
-    {_lines(_meshes(SCALE * config.agent_radius / FIGURE_RADIUS))}
+    {_lines(_meshes(SCALE * AGENT_RADIUS / FIGURE_RADIUS))}
     {_lines(_materials())}
   </asset>
   <default><geom contype="0" conaffinity="0"/></default>
   <worldbody>
-    <light directional="true" castshadow="{"true" if config.shadows else "false"}" pos="-5 -5 16" dir="0.3 0.34 -1"
+    <light directional="true" castshadow="{"true" if shadows else "false"}" pos="-5 -5 16" dir="0.3 0.34 -1"
       ambient="0.05 0.05 0.05" diffuse="0.62 0.61 0.57" specular="0.1 0.1 0.1"/>
     {_camera("third", (0.0, -8.3, 14.6), (0.0, -0.35, 0.0), 43.5)}
-    <camera name="above" pos="0 0 {ABOVE_HEIGHT}" xyaxes="1 0 0 0 1 0" fovy="{_above_fovy()}"/>
+    <camera name="above" pos="0 0 {ABOVE_HEIGHT}" xyaxes="1 0 0 0 1 0" fovy="{above_fovy}"/>
     {_lines(_ground())}
     {_lines(_stands())}
     {_lines(_nets())}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
-from palpate.envs.soccer.cameras import Cameras
-from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, VERSION, SoccerConfig
+from palpate.envs.soccer import renderer
+from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, REACH, VERSION, SoccerConfig
 from palpate.envs.soccer.mechanics import fence
 from palpate.envs.soccer.physics import Outcome, Physics
 
@@ -67,13 +67,13 @@ class Soccer:
         self.config = config or SoccerConfig()
         size = self.config.size
         self.observation_shape = (3 if self.config.view == "third" else 12, size, size)
-        self._physics = Physics(self.config)
-        self._cameras = Cameras(self.config)
+        self._physics = Physics(self.config.agent_speed)
+        self._closed = False
         self._normals, self._offsets = fence()
 
     def close(self) -> None:
-        """Free the renderer; states can still be computed."""
-        self._cameras.close()
+        """No more pictures are drawn; states can still be computed."""
+        self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -155,7 +155,7 @@ class Soccer:
         orientation = rng.normal(size=(CANDIDATES, 4))
         orientation = (orientation / np.linalg.norm(orientation, axis=1, keepdims=True)).astype(np.float32)
         inside = ((position - 0.5) @ self._normals.T < self._offsets - GAP).all(1)
-        apart = np.linalg.norm(agent - position, axis=1) > self.config.reach + GAP
+        apart = np.linalg.norm(agent - position, axis=1) > REACH + GAP
         keep = inside & apart
         return Scene(agent[keep], position[keep], orientation[keep]), target[keep]
 
@@ -164,7 +164,7 @@ class Soccer:
         move, offset = target - scene.agent, scene.object - scene.agent
         share = (offset * move).sum(1) / np.maximum((move * move).sum(1), 1e-20)
         nearest = np.linalg.norm(offset - np.clip(share, 0, 1)[:, None] * move, axis=1)
-        return nearest <= self.config.reach
+        return nearest <= REACH
 
     # Pictures
 
@@ -189,12 +189,21 @@ class Soccer:
         size = self.config.size
         if self.config.view == "third":
             return self.render(scene, "third", size, size)
-        return self._cameras.draw(*scene, FIRST_PERSON, size, size)
-
-    def drawn_by(self) -> str:
-        """What draws the observations, by OpenGL's own name for it."""
-        return self._cameras.drawn_by()
+        return self._draw(scene, FIRST_PERSON, size, size)
 
     def render(self, scene: Scene, camera: str = "third", width: int = 640, height: int = 480) -> np.ndarray:
         """Scenes from one of `CAMERAS`: [b, h, w, 3] uint8."""
-        return self._cameras.draw(*scene, (camera,), width, height)[:, 0]
+        return self._draw(scene, (camera,), width, height)[:, 0]
+
+    def drawn_by(self) -> str:
+        """OpenGL's name for what draws the observations: a GPU, or a software renderer."""
+        self._require_open()
+        return renderer.drawn_by(self.config.size, self.config.shadows)
+
+    def _draw(self, scene: Scene, cameras: tuple[str, ...], width: int, height: int) -> np.ndarray:
+        self._require_open()
+        return renderer.draw(scene, cameras, width, height, self.config.shadows)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("this world was closed; make another to draw more pictures")
