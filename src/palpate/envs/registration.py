@@ -24,14 +24,12 @@ TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes tha
 
 
 def register() -> None:
-    """Make the ids known to `gymnasium.make`; `import palpate.envs` has done so."""
+    """Register the ids with Gymnasium; `import palpate.envs` does so."""
     for shell, worlds in (("SpritesEnv", SPRITES), ("SoccerEnv", SOCCER)):
         for name, options in worlds.items():
-            if name not in gymnasium.registry:
-                gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
+            gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
     for name, options in TASKS.items():
-        if name not in gymnasium.registry:
-            gymnasium.register(name, "palpate.envs.goal:SoccerGoalEnv", kwargs=options, max_episode_steps=MAX_STEPS)
+        gymnasium.register(name, "palpate.envs.goal:SoccerGoalEnv", kwargs=options, max_episode_steps=MAX_STEPS)
 
 
 def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites:

@@ -238,15 +238,16 @@ class Sprites:
 
     # Pictures
 
-    def render(self, scene: Scene, dtype: torch.dtype = torch.uint8) -> Tensor:
-        """Draw scenes anti-aliased at their exact positions: `[b, 3, h, w]` uint8, or a float dtype in [0, 1]."""
-        shades = dtype if dtype == torch.uint8 else torch.float32
-        canvas = self._checker(scene.agent, shades) if self.config.background else self._black(scene.agent, shades)
+    def render(self, scene: Scene) -> Tensor:
+        """Draw scenes anti-aliased at their exact positions: `[b, 3, h, w]` uint8."""
+        if self.config.background:
+            canvas = self._checker(scene.agent)
+        else:
+            canvas = torch.zeros(len(scene.agent), 3, self.config.size**2, dtype=torch.uint8, device=self.device)
         self._paint(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR, self._figure_coverage)
         reach = math.hypot(*self.config.half_sides)
         self._paint(canvas, scene.object, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, scene.angle))
-        picture = canvas.view(-1, *self.observation_shape)
-        return picture if dtype == torch.uint8 else (picture / 255).to(dtype)
+        return canvas.view(-1, *self.observation_shape)
 
     def render_pair(self, triple: Triple) -> tuple[Tensor, Tensor]:
         """The pictures before and after, `[b, 3, h, w]` uint8 each."""
@@ -255,10 +256,7 @@ class Sprites:
         o, o_next = self.render(Scene(*map(torch.cat, zip(before, after, strict=True)))).chunk(2)
         return o, o_next
 
-    def _black(self, agent: Tensor, shades: torch.dtype) -> Tensor:
-        return torch.zeros(len(agent), 3, self.config.size**2, dtype=shades, device=self.device)
-
-    def _checker(self, agent: Tensor, shades: torch.dtype) -> Tensor:
+    def _checker(self, agent: Tensor) -> Tensor:
         """The part of the checker in view, box-filtered; a product of two one-dimensional waves, so cheap."""
         size = self.config.size
         corner = 2 * agent  # of the view, in picture sides, in a background of 3 x 3
@@ -270,10 +268,7 @@ class Sprites:
         light = 0.5 + 0.5 * waves[0][:, None, :] * waves[1][:, :, None]  # [b, h, w]
         dark, bright = CHECKER_COLOURS
         channels = [low + (high - low) * light for low, high in zip(dark, bright, strict=True)]
-        return torch.stack([self._as_shades(channel, shades) for channel in channels], 1).flatten(2)
-
-    def _as_shades(self, values: Tensor, shades: torch.dtype) -> Tensor:
-        return (values + 0.5).to(shades) if shades == torch.uint8 else values
+        return torch.stack([(channel + 0.5).to(torch.uint8) for channel in channels], 1).flatten(2)
 
     def _paint(
         self,
@@ -296,7 +291,7 @@ class Sprites:
         index = (rows[:, :, None] * size + columns[:, None, :]).flatten(1)[:, None].expand(-1, 3, -1)
         under = canvas.gather(2, index).float()
         paint = torch.stack([torch.full_like(alpha[:, 0], shade) for shade in colour], 1)
-        canvas.scatter_(2, index, self._as_shades(under + alpha * (paint - under), canvas.dtype))
+        canvas.scatter_(2, index, (under + alpha * (paint - under) + 0.5).to(torch.uint8))
 
     def _figure_coverage(self, at: tuple[Tensor, Tensor]) -> Tensor:
         """Union of the figure's capsules, from their signed distances."""
