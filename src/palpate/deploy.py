@@ -29,7 +29,7 @@ Format = Literal["onnx", "torch"]
 
 SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
 FORMAT_VERSION = 1
-METADATA = "palpate"  # the name under which a file describes itself, as JSON
+METADATA = "palpate"  # name of the file's description, as JSON
 TOLERANCE = 1e-4  # largest difference between model and file, in units of the actions' root mean square
 CHECKED_BATCHES = (1, 2, 7)
 OPSET = 18  # what torch's exporter is written in: anything newer is converted from it, and fewer runtimes read it
@@ -48,7 +48,7 @@ class Exported(NamedTuple):
 
     path: Path
     bytes: int
-    difference: float  # the largest there was, in units of the actions' root mean square; of angles in radians
+    difference: float  # the largest, in units of the actions' root mean square; of angles in radians
     rows: int  # observations that were compared
     metadata: dict[str, Any]
 
@@ -63,9 +63,9 @@ def export(
 ) -> Exported:
     """Write `model` to one file, normalisation and alignment included, that takes batches of any size.
 
-    `onnx` is for onnxruntime and its kin, `torch` is an ExportedProgram for `torch.export.load`. The file is compared
-    with the model on the CPU, on random observations and on those given as `observation`; should they disagree,
-    nothing is written.
+    `onnx` is for onnxruntime and other ONNX runtimes, `torch` is an ExportedProgram for `torch.export.load`. The file
+    is compared with the model on the CPU, on random observations and on `observation`. If they differ, nothing is
+    written.
     """
     if format not in SUFFIX:
         raise ValueError(f"format is {format!r}; allowed is {' or '.join(map(repr, SUFFIX))}")
@@ -108,7 +108,7 @@ class _Deployed(nn.Module):
     def __init__(self, source: Representation) -> None:
         super().__init__()
         self.model = source.model
-        self.register_buffer("origin", torch.tensor(source.facts.get("origin") or [0.0] * source.config.n))
+        self.register_buffer("origin", source.origin)
 
     def forward(self, observation: Tensor) -> Answers:
         encoding: Encoding = self.model.encode(observation)
@@ -121,11 +121,11 @@ def _trace(source: Representation) -> torch.export.ExportedProgram:
     example = next(_random(source.model, (3,)))  # a batch of one would be taken for a constant
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(_Deployed(source).eval(), (example,), dynamic_shapes={"observation": {0: batch}})
-    _leave_out_what_is_not_used(program)
+    _remove_unused(program)
     return program
 
 
-def _leave_out_what_is_not_used(program: torch.export.ExportedProgram) -> None:
+def _remove_unused(program: torch.export.ExportedProgram) -> None:
     """Remove weights that positions do not depend on, such as phi_cont's, and the paths of this machine."""
     graph, signature = program.graph, program.graph_signature
     used = []
@@ -187,29 +187,22 @@ def _run_onnx(content: bytes) -> Callable[[Tensor], Answers]:
 
 def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: Tensor) -> Tensor:
     """The largest difference over a batch: lengths in units, angles in radians and weighted by the elongation."""
-    encoding, said, unit = source.encode(o), answer(o), source.model.inputs.unit
-    wanted = encoding.known()
-    if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in said.items()}:
+    wanted, found, unit = source.encode(o).known(), answer(o), source.model.inputs.unit
+    if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in found.items()}:
         return torch.tensor(torch.inf)
-    # Far from the origin neighbouring float32 are far apart, and model and file may round to either.
-    rounding = torch.finfo(torch.float32).eps
-    gaps = {name: ((value - said[name]).abs() - rounding * value.abs()).clamp(min=0) for name, value in wanted.items()}
-    weights = {"agent": 1 / unit, "object": 1 / unit}
-    if encoding.covariance is not None:  # a semi-axis is the root of an eigenvalue
-        size = encoding.covariance.diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b]
+    gaps = {name: (value - found[name]).abs() for name, value in wanted.items()}
+    weights = {"agent": 1 / unit, "object": 1 / unit, "orientation": torch.ones(())}
+    if "covariance" in wanted:  # a semi-axis is the root of an eigenvalue
+        size = wanted["covariance"].diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b]
         weights["covariance"] = 1 / (size * unit)[:, None, None]
-    if encoding.orientation is not None:
+    if "orientation" in wanted:
         gaps["orientation"] = torch.minimum(gaps["orientation"], torch.pi - gaps["orientation"])
-        weights["orientation"] = _elongation(encoding.covariance)
-    return _largest([(gap * weights[name]).max() for name, gap in gaps.items()])
-
-
-def _elongation(covariance: Tensor | None) -> Tensor:
-    """0 for a disc, whose angle is decided by rounding, up to 1 for a needle: `[b]`."""
-    if covariance is None:
-        return torch.ones(())
-    short, long = torch.linalg.eigvalsh(covariance).clamp(min=0).sqrt().unbind(-1)
-    return 1 - short / long
+        if "covariance" in wanted:  # the angle of a disc is decided by rounding
+            short, long = torch.linalg.eigvalsh(wanted["covariance"]).clamp(min=0).sqrt().unbind(-1)
+            weights["orientation"] = 1 - short / long
+    # Far from the origin neighbouring float32 are far apart, and model and file may round to either.
+    rounding = {name: torch.finfo(torch.float32).eps * value.abs() for name, value in wanted.items()}
+    return _largest([((gap - rounding[name]).clamp(min=0) * weights[name]).max() for name, gap in gaps.items()])
 
 
 def _largest(values: list[Tensor]) -> Tensor:
@@ -227,7 +220,7 @@ def _random(model: Model, sizes: tuple[int, ...] = CHECKED_BATCHES) -> Iterator[
 
 
 def _describe(source: Representation, program: torch.export.ExportedProgram) -> dict[str, Any]:
-    """The file's description of itself."""
+    """The file's description."""
     config, outputs = source.config, program.module()(next(_random(source.model, (1,))))
     picture = len(config.observation_shape) == 3
     return {
@@ -247,7 +240,7 @@ def _describe(source: Representation, program: torch.export.ExportedProgram) -> 
             for name, value in outputs.items()
         },
         "action_rms": float(source.model.inputs.unit),
-        "origin": source.facts.get("origin") or [0.0] * config.n,
+        "origin": source.origin.tolist(),
     }
 
 

@@ -29,7 +29,7 @@ class Representation:
         self.model = model.to(device).eval()
         self.facts = dict(facts)
         self._device = torch.device(device)
-        self._origin = torch.tensor(facts.get("origin") or [0.0] * model.config.n)
+        self.origin = torch.tensor(facts.get("origin") or [0.0] * model.config.n)  # set by `align`
 
     @property
     def config(self) -> ModelConfig:
@@ -47,8 +47,8 @@ class Representation:
         assert agent is not None
         assert objects is not None
         if self.model.places_object:
-            objects = self._group.moved(objects, self._origin)
-        agent = self._group.moved(agent, self._origin)
+            objects = self._group.moved(objects, self.origin)
+        agent = self._group.moved(agent, self.origin)
         return self._like(observation, Encoding(agent, objects, covariances, orientations))
 
     @torch.no_grad()
@@ -107,7 +107,7 @@ class Representation:
         gap = places - estimates
         if not gap.isfinite().all():
             raise ValueError("observation has values that are not finite; repair or drop those rows")
-        origin = self._group.moved(self._origin, self._group.frame(estimates, places))
+        origin = self._group.moved(self.origin, self._group.frame(estimates, places))
         off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, places))
         if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(

@@ -11,7 +11,7 @@ import pytest
 
 from palpate.envs.soccer import Scene, Soccer, SoccerConfig, scene
 from palpate.envs.soccer.config import AGENT_RADIUS, AGENT_RANGE, CAMERAS, FENCE_RANGE, FIRST_PERSON, REACH, SCALE
-from palpate.envs.soccer.mechanics import fence
+from palpate.envs.soccer.physics import fence
 from palpate.envs.soccer.renderer import Renderer
 
 AWAY = np.float32(30.0)  # beyond what any camera sees

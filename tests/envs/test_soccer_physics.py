@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palpate.envs.soccer import Scene, Soccer, SoccerConfig, Triples, mechanics, physics
+from palpate.envs.soccer import Scene, Soccer, SoccerConfig, Triples, physics
 from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, MOVED_EPSILON, REACH, SCALE
-from palpate.envs.soccer.mechanics import TIMESTEP, fence
-from palpate.envs.soccer.physics import RADIUS, Outcome, Physics
+from palpate.envs.soccer.physics import RADIUS, TIMESTEP, Outcome, Physics, fence
 
 COUNT = 1000
 SPEED = SoccerConfig().agent_speed
@@ -78,7 +77,7 @@ def replay(triples: Triples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Whether the simulator ever listed a contact of agent and ball, how far the ball was from where it lay at the end of
     the path, and how far the agent was ever from where its path has it, [b] each.
     """
-    model = mechanics.build(mujoco)
+    model = physics.build_mechanics(mujoco)
     data = mujoco.MjData(model)
     agent_geom = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, "agent")  # the ball is all it can touch
     height = Physics(SPEED)._height
@@ -134,8 +133,8 @@ def test_contacts_are_where_two_discs_meet(world: Soccer, triples: Triples) -> N
 
 def test_the_path_achieved_touches_a_pinned_ball(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heavy ball without bounce slides along the fence before it stops the agent, which is then set back."""
-    monkeypatch.setattr(mechanics, "BALL_MASS", 50)
-    monkeypatch.setattr(mechanics, "RESTITUTION", 1e-3)
+    monkeypatch.setattr(physics, "BALL_MASS", 50)
+    monkeypatch.setattr(physics, "RESTITUTION", 1e-3)
     world = Soccer(SoccerConfig(contact_share=0.5, stride=1.0, agent_speed=1.0))
     triples = world.states(0, 0, 400)
     stopped = triples.contact & triples.stopped
@@ -215,7 +214,7 @@ def test_an_agent_that_is_not_pinned_reaches_its_target() -> None:
 @pytest.mark.parametrize("restitution", [0.3, 0.6])
 def test_a_head_on_kick(restitution: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a body that moves and is not deflected a ball leaves at 1 + e times its speed; the solver sees it move."""
-    monkeypatch.setattr(mechanics, "RESTITUTION", restitution)
+    monkeypatch.setattr(physics, "RESTITUTION", restitution)
     simulator, watch = Physics(SPEED), Watched()
     simulator._mujoco = watch  # type: ignore[assignment]
     speeds, agent_speeds = [], set()
@@ -258,7 +257,7 @@ def roll(place: tuple[float, float], speed: float, rolling: bool) -> tuple[Physi
 
 
 def test_rolling_friction_slows_a_rolling_ball() -> None:
-    friction = mechanics.ROLLING_FRICTION
+    friction = physics.ROLLING_FRICTION
     simulator, data = roll((-3, 0), 4.0, True)
     mujoco.mj_step(simulator._model, data, nstep=50)
     slowed = (4 - data.qvel[2]) / (9.81 * 50 * TIMESTEP)
@@ -288,7 +287,7 @@ def test_a_ball_rolls_alike_in_all_directions() -> None:
 def test_restitution_at_the_fence() -> None:
     simulator, data = roll((3.2, 0), 5.0, True)
     mujoco.mj_step(simulator._model, data, nstep=12)
-    assert -data.qvel[2] / 5 == pytest.approx(mechanics.RESTITUTION, abs=0.12)
+    assert -data.qvel[2] / 5 == pytest.approx(physics.RESTITUTION, abs=0.12)
 
 
 # The fence

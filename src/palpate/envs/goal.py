@@ -51,8 +51,8 @@ class SoccerGoalEnv(SoccerEnv):
     has the ball's orientation too. An action is the agent's wanted displacement, and a step lasts until the ball rests.
 
     The reward is the negative distance between ball and goal, barycentre to barycentre, after the step. `info` holds
-    what `SoccerEnv`'s does, and `goal`: the ball lies in the right goal. `reset(options={"agent": ..., "object": ...})`
-    places one or both. `width` and `height` are those of `render`, by default the observation's size.
+    what `SoccerEnv`'s does, and `goal`: the ball lies in the right goal. `width` and `height` are those of `render`, by
+    default the observation's size.
     """
 
     def __init__(
@@ -71,25 +71,13 @@ class SoccerGoalEnv(SoccerEnv):
         reward = -math.dist(info["object"], GOAL)
         return observation, reward, self.config.end_on_goal and info["goal"], False, info
 
-    def _start(self, options: dict[str, Any]) -> Scene:
-        unknown = options.keys() - {"agent", "object"}
-        if unknown:
-            raise ValueError(
-                f"options of reset are {sorted(options)}; allowed are 'agent' and 'object', two numbers each"
-            )
+    def _start(self) -> Scene:
         scene = self.world.reset(self.np_random)
-        ball = CENTRE if self.config.ball == "centre" else scene.object[0]
-        position = _place(options.get("object", ball), "object", FENCE_RANGE)
+        ball = np.array([CENTRE], np.float32) if self.config.ball == "centre" else scene.object
         while True:
-            place = options.get("agent", self.np_random.uniform(*AGENT_RANGE, 2))
-            agent = _place(place, "agent", AGENT_RANGE)
-            if math.dist(agent, position) > REACH + GAP:
-                return Scene(agent[None], position[None], scene.orientation)
-            if "agent" in options:
-                raise ValueError(
-                    f"agent is {place} and the ball at {position.tolist()}; allowed are places more than "
-                    f"{REACH + GAP:g} apart"
-                )
+            agent = self.np_random.uniform(*AGENT_RANGE, 2).astype(np.float32)
+            if math.dist(agent, ball[0]) > REACH + GAP:
+                return Scene(agent[None], ball, scene.orientation)
 
     def _observation(self) -> np.ndarray:
         if self.config.observation == "picture":
@@ -98,14 +86,6 @@ class SoccerGoalEnv(SoccerEnv):
 
     def _info(self) -> dict[str, Any]:
         return super()._info() | {"goal": scored(self.scene.object[0])}
-
-
-def _place(place: Any, name: str, allowed: tuple[float, float]) -> np.ndarray:
-    low, high = allowed
-    found = np.asarray(place, dtype=np.float32)
-    if found.shape != (2,) or not ((found >= np.float32(low)) & (found <= np.float32(high))).all():
-        raise ValueError(f"{name} is {place}; allowed are two numbers from {low} to {high}")
-    return found
 
 
 def _bounds(observation: str) -> tuple[np.ndarray, np.ndarray]:

@@ -46,13 +46,8 @@ def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: 
 def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Any:
     """The world behind an id: `Sprites`, which streams batches on `device`, or `Soccer`, which makes rows on the CPU.
 
-    Typed as Any: the id determines the type. Close a soccer world after use.
+    Typed as Any: the id determines the type.
     """
-    config = _config(env_id, options)
-    return Soccer(config) if isinstance(config, SoccerConfig) else Sprites(config, device)
-
-
-def _config(env_id: str, options: dict[str, Any]) -> SoccerConfig | SpritesConfig:
     worlds = SPRITES | SOCCER
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
@@ -60,4 +55,6 @@ def _config(env_id: str, options: dict[str, Any]) -> SoccerConfig | SpritesConfi
         others = "" if env_id.startswith("palpate/") else "; one of another package is written MODULE:ID"
         raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}{others}")
     options = worlds[env_id] | options
-    return configured(SoccerConfig, options) if env_id in SOCCER else configured(SpritesConfig, options)
+    if env_id in SOCCER:
+        return Soccer(configured(SoccerConfig, options))
+    return Sprites(configured(SpritesConfig, options), device)

@@ -98,7 +98,7 @@ class SoccerEnv(_Shell):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        self.scene = self._start(options or {})
+        self.scene = self._start()
         return self._observation(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -124,7 +124,7 @@ class SoccerEnv(_Shell):
     def close(self) -> None:
         self.world.close()
 
-    def _start(self, options: dict[str, Any]) -> SoccerScene:
+    def _start(self) -> SoccerScene:
         return self.world.reset(self.np_random)
 
     def _observation(self) -> np.ndarray:

@@ -7,6 +7,7 @@ random. Nothing here synchronises with the host, so sampling and drawing may be 
 Legend: b batch, k candidates, p side of a sprite's patch in pixels, h and w picture height and width.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -296,17 +297,13 @@ class Sprites:
     def _figure_coverage(self, at: tuple[Tensor, Tensor]) -> Tensor:
         """Union of the figure's capsules, from their signed distances."""
         x, y = at[0] / AGENT_RADIUS, at[1] / AGENT_RADIUS
-        nearest = None
+        gaps = []
         for (x0, y0), (x1, y1), thickness in FIGURE:
             dx, dy = x1 - x0, y1 - y0
-            length2 = dx * dx + dy * dy
-            if length2:
-                t = (((x - x0) * dx + (y - y0) * dy) / length2).clamp(0, 1)
-                gap = torch.hypot(x - x0 - t * dx, y - y0 - t * dy) - thickness
-            else:
-                gap = torch.hypot(x - x0, y - y0) - thickness
-            nearest = gap if nearest is None else torch.minimum(nearest, gap)
-        assert nearest is not None
+            length2 = dx * dx + dy * dy or 1.0  # the head is a point
+            t = (((x - x0) * dx + (y - y0) * dy) / length2).clamp(0, 1)
+            gaps.append(torch.hypot(x - x0 - t * dx, y - y0 - t * dy) - thickness)
+        nearest = functools.reduce(torch.minimum, gaps)
         return (0.5 - nearest * AGENT_RADIUS * self.config.size).clamp(0, 1)
 
     def _box_coverage(self, at: tuple[Tensor, Tensor], angle: Tensor) -> Tensor:

@@ -13,8 +13,7 @@ import numpy as np
 
 from palpate.envs.soccer import renderer
 from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, REACH, VERSION, SoccerConfig
-from palpate.envs.soccer.mechanics import fence
-from palpate.envs.soccer.physics import Outcome, Physics
+from palpate.envs.soccer.physics import Outcome, Physics, fence
 
 CANDIDATES = 64
 REASONS = ("grazing", "unsettled", "missed")  # why a proposal is dropped; missed: discs meet, the simulator's do not
@@ -172,17 +171,8 @@ class Soccer:
         """Triples `start` to `stop` of this seed with their observations."""
         triples = self.states(seed, start, stop)
         before, after = triples.before, triples.after
-        return Rows(
-            self.observe(before),
-            triples.action,
-            self.observe(after),
-            before.agent,
-            before.object,
-            after.agent,
-            after.object,
-            triples.contact,
-            triples.dropped,
-        )
+        pictures = self.observe(before), triples.action, self.observe(after)
+        return Rows(*pictures, *before[:2], *after[:2], triples.contact, triples.dropped)
 
     def observe(self, scene: Scene) -> np.ndarray:
         """What the configured view shows: [b, h, w, 3], or [b, 4, h, w, 3] in first person, uint8."""
