@@ -110,17 +110,6 @@ def test_overlay_takes_any_number_of_channels(channels: int, shape: tuple[int, .
     assert [axes.images[0].get_array().shape for axes in figure.axes] == [shape] * 2
 
 
-def test_pictures_of_the_plane_refuse_space() -> None:
-    space = torch.zeros(1, 3)
-    learned = Encoding(space, space[:, None])
-    with pytest.raises(ValueError, match="positions have 3 dimensions"):
-        overlay(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), learned)
-    with pytest.raises(ValueError, match="positions have 3 dimensions"):
-        error_map(learned, Truth(space, space))
-    with pytest.raises(ValueError, match="no observations to draw"):
-        overlay(torch.zeros(0, 3, 8, 8, dtype=torch.uint8), learned)
-
-
 def test_curves_show_every_loss_and_the_constant_answer() -> None:
     figure = curves(ROWS)
     losses, test = figure.axes

@@ -66,7 +66,7 @@ def test_what_is_worse_than_no_answer_is_said_to_be() -> None:
     """Turned by half a turn, as by actions of the wrong sign."""
     truth = random_truth()
     turned = at(-truth.agent, -truth.object)
-    assert "worse than an answer that ignores the observation" in str(measure(turned, truth))
+    assert "worse than the constant predictor" in str(measure(turned, truth))
     assert "worse" not in str(measure(answer(truth, 1.0, 1.0), truth))
 
 

@@ -25,8 +25,6 @@ from palpate.extras import demand
 from palpate.methods.base import Encoding, Model
 from palpate.representation import Representation
 
-Format = Literal["onnx", "torch"]
-
 SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
 FORMAT_VERSION = 1
 METADATA = "palpate"  # name of the file's description, as JSON
@@ -57,7 +55,7 @@ def export(
     model: Representation,
     path: str | os.PathLike[str],
     *,
-    format: Format = "onnx",
+    format: Literal["onnx", "torch"] = "onnx",
     observation: Any = None,
     overwrite: bool = False,
 ) -> Exported:
@@ -81,16 +79,12 @@ def export(
     source = Representation(_plain_copy(model.model), model.facts)
     batches = [*_random(source.model), *([] if observation is None else [source.canonical(observation)])]
     with torch.no_grad(), _quiet():
-        try:
-            program = _trace(source)
-            metadata = _describe(source, program)
-            content = (_onnx if format == "onnx" else _torch)(program, metadata)
-            answer = (_run_onnx if format == "onnx" else _run_torch)(content)
-        except Exception as error:  # the exporters raise errors of many kinds
-            raise ValueError(
-                f"a model of method {source.config.method!r} cannot be exported to {format}: {_reason(error)}"
-            ) from error
-        difference = float(_largest([_difference(source, answer, o) for o in batches]))
+        program = _trace(source)
+        metadata = _describe(source, program)
+        content = (_onnx if format == "onnx" else _torch)(program, metadata)
+        answer = (_run_onnx if format == "onnx" else _run_torch)(content)
+        # Unlike Python's max, torch's propagates nan.
+        difference = float(torch.stack([_difference(source, answer, o) for o in batches]).max())
     if not difference <= TOLERANCE:  # also for nan
         raise ValueError(
             f"the {format} file would differ from the model by {difference:.2g} of the actions' root mean square, "
@@ -118,17 +112,11 @@ class _Deployed(nn.Module):
 
 
 def _trace(source: Representation) -> torch.export.ExportedProgram:
+    """The program, without weights that positions do not depend on, such as phi_cont's, and this machine's paths."""
     example = next(_random(source.model, (3,)))  # a batch of one would be taken for a constant
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(_Deployed(source).eval(), (example,), dynamic_shapes={"observation": {0: batch}})
-    _remove_unused(program)
-    return program
-
-
-def _remove_unused(program: torch.export.ExportedProgram) -> None:
-    """Remove weights that positions do not depend on, such as phi_cont's, and the paths of this machine."""
-    graph, signature = program.graph, program.graph_signature
-    used = []
+    graph, signature, used = program.graph, program.graph_signature, []
     for node, spec in zip(graph.find_nodes(op="placeholder"), signature.input_specs, strict=True):
         if node.users or spec.target is None:
             used.append(spec)
@@ -140,6 +128,7 @@ def _remove_unused(program: torch.export.ExportedProgram) -> None:
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
             node.meta.pop("stack_trace", None)
     program.graph_module.recompile()
+    return program
 
 
 def _torch(program: torch.export.ExportedProgram, metadata: dict[str, Any]) -> bytes:
@@ -202,11 +191,8 @@ def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: 
             weights["orientation"] = 1 - short / long
     # Far from the origin neighbouring float32 are far apart, and model and file may round to either.
     rounding = {name: torch.finfo(torch.float32).eps * value.abs() for name, value in wanted.items()}
-    return _largest([((gap - rounding[name]).clamp(min=0) * weights[name]).max() for name, gap in gaps.items()])
-
-
-def _largest(values: list[Tensor]) -> Tensor:
-    return torch.stack(values).max()  # unlike Python's max, it propagates nan
+    largest = [((gap - rounding[name]).clamp(min=0) * weights[name]).max() for name, gap in gaps.items()]
+    return torch.stack(largest).max()
 
 
 def _random(model: Model, sizes: tuple[int, ...] = CHECKED_BATCHES) -> Iterator[Tensor]:
@@ -272,10 +258,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of the original error."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

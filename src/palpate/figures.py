@@ -60,9 +60,7 @@ def overlay(
     positions.
     """
     count = min(len(observations), OVERLAID)
-    if not count:
-        raise ValueError("there are no observations to draw; give at least one")
-    agent, body = (_plane(x[:count]) for x in (encoding.agent, encoding.object))
+    agent, body = _array(encoding.agent), _array(encoding.object)
     left, right, bottom, top = extent
     columns = min(4, count)
     rows = -(-count // columns)
@@ -169,7 +167,7 @@ def error_map(encoding: Encoding, truth: Truth) -> Figure:
     """The object's mean error over its true position, and its bias as arrows."""
     figure = blank(5.0, 4.2)
     axes = panel(figure, 1, 1, title="Object error over the plane", xlabel="x", ylabel="y")
-    mesh = draw_errors(axes, _plane(encoding.object), _plane(truth.object))
+    mesh = draw_errors(axes, _array(encoding.object), _array(truth.object))
     figure.colorbar(mesh, ax=axes, label="mean error, in the action's unit").ax.tick_params(labelsize=9)
     return figure
 
@@ -249,11 +247,3 @@ def _series(rows: Sequence[Mapping[str, Any]], name: str) -> Array:
 
 def _array(x: Any) -> Array:
     return torch.as_tensor(x).detach().cpu().numpy()
-
-
-def _plane(points: Any) -> Array:
-    """Points `[N, 2]`; pictures of the plane need no more and no fewer dimensions."""
-    array = _array(points)
-    if array.shape[1] != 2:
-        raise ValueError(f"positions have {array.shape[1]} dimensions; this picture is of a plane and needs 2")
-    return array

@@ -1,4 +1,4 @@
-"""Scores of a representation: Eq. 8 and others, each beside the score of an answer that ignores the observation.
+"""Scores of a representation: Eq. 8 and others, each beside the score of the constant predictor.
 
 Legend: N observations, k objects, n ambient dimension. Positions are in the action's unit, the truth's as well.
 """
@@ -52,10 +52,10 @@ class Scores:
     would_touch_auroc: float | None
     would_touch_accuracy: float | None
     swap_rate: float | None  # share of observations for which the chosen order is wrong
-    probed_l_test: float | None  # with agent and object each put in place by an affine map fitted to the truth
+    probed_l_test: float | None  # agent and object each read by an affine map fitted to the truth
     fitted_rows: int | None = None  # rows of the same set to which the translation was fitted; not evaluated
     probe_rows: int | None = None  # rows to whose true states the probe of a latent was fitted
-    constant: dict[str, float]  # by the names above: the score of an answer that ignores the observation
+    constant: dict[str, float]  # scores of the constant predictor, by the names above
 
     def as_dict(self) -> dict[str, float]:
         """Flat, for JSON: the scores that are not None, then 'constant l_test' and so on."""
@@ -73,8 +73,8 @@ class Scores:
         notes = ["lengths are in the action's unit, L_test in its square"]
         if self.l_test > self.constant["l_test"]:
             notes.append(
-                "worse than an answer that ignores the observation: the true states' frame may be turned, mirrored or "
-                "scaled against that of the actions, or nothing was learned"
+                "worse than the constant predictor: the true states' frame may be turned, mirrored or scaled against "
+                "that of the actions, or nothing was learned"
             )
         if self.fitted_rows:
             notes.append(
@@ -145,7 +145,7 @@ def measure(
     # A body that never turns has no orientation to find.
     if encoding.orientation is not None and truth.angle is not None and float(truth.angle.std()) > 1e-3:
         scores["orientation_error"] = _mean(axis_error(encoding.orientation, truth.angle))
-        # The best single axis for these rows; pi/4 is its score where all directions are as frequent.
+        # The best single axis for these rows.
         best = axis_angle(double_angle(truth.angle).mean(0))
         constant["orientation_error"] = _mean(axis_error(best, truth.angle))
     if truth.contact is not None:
@@ -161,7 +161,7 @@ def measure(
 
 
 class Reading(NamedTuple):
-    """How to read positions from an encoding that leaves this open; fitted to true states, so only for measuring."""
+    """How to read positions from the encoding of a baseline; fitted to true states, so only for measuring."""
 
     swap: bool  # the first of two keypoints is the object
     probe: Tensor | None  # [k + 1, n] from a latent of the object and 1 to its position
@@ -186,7 +186,7 @@ class Reading(NamedTuple):
 
 
 def aligned(encoding: Encoding, truth: Truth, *, places_object: bool = True, tells_apart: bool = True) -> Encoding:
-    """The representation read as positions and moved onto the truth by one translation; for pictures of these rows."""
+    """The representation read as positions and translated onto the truth; for figures of these rows."""
     encoding, truth = _each(encoding, _host), _each(truth, _host)
     encoding = Reading.fit(encoding, truth, places_object=places_object, tells_apart=tells_apart)(encoding)
     return _placed(encoding, common_frame(encoding, truth))
@@ -229,7 +229,7 @@ def _positions(
     points = len(truth.agent) * (1 + truth.objects.shape[1])
     pairs = torch.randint(points, (2, PAIRS), generator=torch.Generator().manual_seed(0))
     scores["isometry"] = float(isometry(encoding, truth, pairs))
-    constant["isometry"] = 1.0  # everything at one place: all its distances are 0
+    constant["isometry"] = 1.0  # all its distances are 0
     return scores, constant
 
 

@@ -56,7 +56,10 @@ class Quality:
     misplaced: float | None  # position error along one direction that would explain the wrong predictions
     error: float  # estimated root mean square error of the object's position relative to the agent
     unit: float  # root mean square of the actions, to compare all lengths with
-    findings: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> list[Finding]:
+        return judge(self)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "findings": [finding._asdict() for finding in self.findings]}
@@ -73,7 +76,7 @@ def assess(model: Model, batch: Batch) -> Quality | None:
     seen, separation = examine(model, batch), model.separation()
     if seen is None or separation is None:
         return None
-    unit, group = float(model.inputs.unit), model.group
+    group = model.group
     moved, contacts = (seen.objects_next - seen.objects).unbind(1), seen.contact.unbind(1)
     equivariance = residual(group, seen, batch.a)
     rests = [_rms(x[~contact]) for x, contact in zip(moved, contacts, strict=True) if not contact.all()]
@@ -90,7 +93,7 @@ def assess(model: Model, batch: Batch) -> Quality | None:
         lost = min(lost, position.shape[1] ** 0.5 * misplaced)
     error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5
     has_body = traits_of(model.config.method).has_body  # else the user cannot choose another body
-    account = Quality(
+    return Quality(
         triples=len(batch.a),
         separation=separation,
         contact_share=float(seen.contact.any(1).double().mean()),
@@ -100,14 +103,17 @@ def assess(model: Model, batch: Batch) -> Quality | None:
         elongation=float(seen.elongation.median(0).values.min()) if seen.elongation is not None and has_body else None,
         misplaced=misplaced,
         error=error,
-        unit=unit,
-        findings=(),
+        unit=float(model.inputs.unit),
     )
-    return Quality(**{**vars(account), "findings": tuple(judge(account))})
 
 
 def judge(quality: Quality) -> list[Finding]:
     """Findings about a run; if contacts do not separate, that one alone."""
+    found: list[Finding] = []
+
+    def warn(name: str, text: str, evidence: dict[str, Any], advice: str) -> None:
+        found.append(Finding(name, "warns", text, evidence, advice))
+
     if quality.separation < SEPARABLE:
         return [
             Finding(
@@ -119,49 +125,35 @@ def judge(quality: Quality) -> list[Finding]:
                 "contact? Otherwise train longer.",
             )
         ]
-    found, unit = [], quality.unit
-    if quality.equivariance > UNSTEADY * unit:
-        found.append(
-            Finding(
-                "agent-residual",
-                "warns",
-                "the agent's learned displacements differ from the actions",
-                {"residual, in actions": quality.equivariance / unit, "wanted below": UNSTEADY},
-                "Train longer; if that does not help, check with `palpate check` whether actions are displacements.",
-            )
+    if quality.equivariance > UNSTEADY * quality.unit:
+        warn(
+            "agent-residual",
+            "the agent's learned displacements differ from the actions",
+            {"residual, in actions": quality.equivariance / quality.unit, "wanted below": UNSTEADY},
+            "Train longer; if that does not help, check with `palpate check` whether actions are displacements.",
         )
-    if quality.stay is not None and quality.stay > UNSTEADY * unit:
-        found.append(
-            Finding(
-                "restless-object",
-                "warns",
-                "the object's learned position changes in triples without contact",
-                {"change, in actions": quality.stay / unit, "wanted below": UNSTEADY},
-                "Train longer, with more triples; if that does not help, the object moves by itself or is sometimes "
-                "hidden.",
-            )
+    if quality.stay is not None and quality.stay > UNSTEADY * quality.unit:
+        warn(
+            "restless-object",
+            "the object's learned position changes in triples without contact",
+            {"change, in actions": quality.stay / quality.unit, "wanted below": UNSTEADY},
+            "Train longer, with more triples. Otherwise the object moves by itself or is sometimes hidden.",
         )
     if quality.consistency is not None and quality.consistency < INCONSISTENT:
-        found.append(
-            Finding(
-                "unexplained-contacts",
-                "warns",
-                "the positions of agent and object do not explain the contacts",
-                {"explained": quality.consistency, "wanted at least": INCONSISTENT},
-                "A long object needs body='ellipse' (in the plane). An object that moves without contact, or a second "
-                "object, cannot be explained. Otherwise train longer.",
-            )
+        warn(
+            "unexplained-contacts",
+            "the positions of agent and object do not explain the contacts",
+            {"explained": quality.consistency, "wanted at least": INCONSISTENT},
+            "A long object needs body='ellipse' (in the plane). An object that moves without contact, or a second "
+            "object, cannot be explained. Otherwise train longer.",
         )
     if quality.elongation is not None and quality.elongation < ROUND:
-        found.append(
-            Finding(
-                "no-angle",
-                "warns",
-                "the learned body is nearly round, so its angle means little",
-                {"long over short axis": quality.elongation, "wanted at least": ROUND},
-                "For an object that is as long as wide, or does not turn, use body='ball' or 'outline'. Otherwise "
-                "train longer.",
-            )
+        warn(
+            "no-angle",
+            "the learned body is nearly round, so its angle means little",
+            {"long over short axis": quality.elongation, "wanted at least": ROUND},
+            "For an object that is as long as wide, or does not turn, use body='ball' or 'outline'. Otherwise train "
+            "longer.",
         )
     return found
 
@@ -175,10 +167,10 @@ class Boundary(NamedTuple):
 
 
 def boundary(distance: Tensor, contact: Tensor) -> Boundary:
-    """Paths at a distance d < r are in contact. With a position error s, paths lie beyond the boundary by s^2 / 2 times
-    their density there, averaged over all paths. Both are measured, so s follows.
+    """Fit the radius r so that paths at a distance d < r are in contact. Both classes have the same weight.
 
-    Both classes weigh the same, however rare one is.
+    With a position error s, paths lie beyond the boundary by s^2 / 2 times their density there, averaged over all
+    paths. Both are measured, so s follows.
     """
     share = contact.double().mean()
     weight = torch.where(contact, 0.5 / share, 0.5 / (1 - share))

@@ -1,4 +1,4 @@
-"""Options of a world that a user writes by name."""
+"""Options of a world, by name."""
 
 import difflib
 from collections.abc import Mapping

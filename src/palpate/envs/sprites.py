@@ -41,7 +41,7 @@ FIGURE = (
 
 
 class Scene(NamedTuple):
-    """True states: what the learner never sees."""
+    """True states."""
 
     agent: Tensor  # [b, 2]
     object: Tensor  # [b, 2]
@@ -58,17 +58,15 @@ class Triple(NamedTuple):
     object_next: Tensor  # [b, 2]
     angle_next: Tensor  # [b]
     displacement: Tensor  # [b, 2] the action
-    contact: Tensor  # [b] bool: touched, which is the same as moved
+    contact: Tensor  # [b] bool: the object was touched and moved
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpritesConfig:
-    """The world's constants; the defaults are those every published number uses."""
-
     size: int = 100  # pixels on a side
     body: Literal["diamond", "rectangle"] = "diamond"
     background: bool = False  # a checker nine times the picture that moves with the agent
-    contact_share: float | None = 0.5  # wanted share of touched triples; None: whatever random motion gives
+    contact_share: float | None = 0.5  # wanted contact share; None: the share that random motion gives
 
     def __post_init__(self) -> None:
         require_size(self.size, 1024)
@@ -102,11 +100,11 @@ class Sprites:
         self._compiled = False
 
     def settings(self) -> dict[str, Any]:
-        """All that the triples of a seed follow from."""
+        """The settings that determine the triples of a seed."""
         return asdict(self.config) | {"world_version": VERSION}
 
     def compile(self) -> None:
-        """Fuse the arithmetic of choosing and drawing, which is hundreds of small kernels otherwise."""
+        """Fuse the hundreds of small kernels of sampling and drawing."""
         if self._compiled:
             return
         self._compiled = True
@@ -125,10 +123,10 @@ class Sprites:
         )
 
     def _arrange(self, numbers: Tensor, coin: Tensor, landing: Tensor) -> Triple:
-        """From uniform numbers to triples: the best of k candidates each.
+        """Triples from uniform numbers: the best of k candidates each.
 
-        One pass of rejection sampling without a loop: there are so many candidates that none fits in one triple of
-        1e9, and then that triple is still a true one.
+        This is rejection sampling without a loop. In one triple of 1e9 no candidate is of the wanted class, and the
+        triple is of the other class.
         """
         scene = Scene(self._roam(numbers[..., 0:2]), *self._place(numbers[..., 2:5]))
         target = self._roam(numbers[..., 5:7])
@@ -159,7 +157,7 @@ class Sprites:
         return self._land(scene, agent_next, contact, self._landing_numbers(len(agent_next), generator))
 
     def _count_candidates(self) -> int:
-        """Candidates per triple so that a wanted contact (or miss) is missing from them once in 1e9 triples."""
+        """Candidates per triple, so that one triple of 1e9 has none of the wanted class."""
         if self.config.contact_share is None:
             return 24  # only bodies that overlap at the start are rejected
         generator = torch.Generator(self.device).manual_seed(0)
@@ -171,12 +169,12 @@ class Sprites:
         return math.ceil(math.log(1e-9) / math.log1p(-rarest))
 
     def _roam(self, numbers: Tensor) -> Tensor:
-        """Uniform numbers [..., 2] to places of the agent."""
+        """Positions of the agent from uniform numbers [..., 2]."""
         low, high = AGENT_RANGE
         return low + (high - low) * numbers
 
     def _place(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Uniform numbers [..., 3] to places [..., 2] and angles [...] of the object."""
+        """Positions [..., 2] and angles [...] of the object from uniform numbers [..., 3]."""
         low, high = OBJECT_RANGE
         position = low + (high - low) * numbers[..., :2]
         if self.config.turns:
@@ -184,11 +182,11 @@ class Sprites:
         return position, torch.full_like(numbers[..., 2], math.pi / 4)
 
     def _landing_numbers(self, count: int, generator: torch.Generator) -> Tensor:
-        tries = 64  # a place is taken with probability < 0.3, so all are with < 1e-30
+        tries = 64  # a position is taken with probability < 0.3, so all are with < 1e-30
         return torch.rand(count, tries, 3, generator=generator, device=self.device)
 
     def _land(self, scene: Scene, agent_next: Tensor, contact: Tensor, numbers: Tensor) -> Triple:
-        """Put touched objects at a random free place; the others stay."""
+        """Put touched objects at random free positions; the others stay."""
         position, angle = self._place(numbers)
         free = self._apart(Scene(agent_next[:, None].expand_as(position), position, angle))
         free &= (position - scene.object[:, None]).norm(dim=-1) > MOVED_EPSILON
@@ -218,10 +216,10 @@ class Sprites:
         return (offset.abs() - self._half).clamp(min=0).norm(dim=-1)
 
     def touches(self, scene: Scene, displacement: Tensor) -> Tensor:
-        """Whether the agent's disc meets the object on its way, `[b]` bool.
+        """Whether the agent's disc touches the object on its path, `[b]` bool.
 
-        Segment against rectangle, both exact: it crosses the rectangle, or an end or a corner comes within the
-        agent's radius (the distance of two convex sets that do not meet is taken at a vertex of one of them).
+        The path crosses the rectangle, or an end of the path or a corner comes within the agent's radius: the distance
+        of two disjoint convex sets is attained at a vertex of one of them.
         """
         start = self._in_body_frame(scene.agent - scene.object, scene.angle)
         move = self._in_body_frame(displacement, scene.angle)

@@ -1,4 +1,4 @@
-"""MuJoCo, imported when it is first needed, with a way to draw without a screen."""
+"""MuJoCo, imported at first use, with OpenGL that needs no screen."""
 
 import ctypes
 import functools
@@ -39,8 +39,8 @@ def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
     mujoco, backend = load(), os.environ.get("MUJOCO_GL", "").lower().strip()
     if _opened_by and os.getpid() not in _opened_by:
         raise OSError(
-            "this process was forked from one that had drawn pictures, which OpenGL does not survive: start it by "
-            "spawning (Gymnasium's vectors: vector_kwargs={'context': 'spawn'}), or draw nothing before"
+            "this process was forked from one that had drawn pictures, which OpenGL does not survive: spawn it "
+            "instead (Gymnasium's vectors: vector_kwargs={'context': 'spawn'}), or draw nothing before"
         )
     _opened_by.add(os.getpid())
     try:
@@ -51,12 +51,6 @@ def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
         return window, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
     except Exception as error:  # each backend has errors of its own
         raise OSError(_no_backend(error)) from error
-
-
-def renderer_name() -> str:
-    """Of the context that is current."""
-    gl = importlib.import_module("OpenGL.GL")  # configured by MuJoCo
-    return bytes(gl.glGetString(gl.GL_RENDERER) or b"").decode(errors="replace")
 
 
 def _no_backend(error: Exception) -> str:

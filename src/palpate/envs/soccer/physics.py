@@ -74,9 +74,8 @@ class Physics:
     ) -> Outcome:
         """The agent goes straight from `agent` to `target` [2]; the ball lies at rest at `position`.
 
-        With `skip`, the time steps at the beginning of the path in which the bodies are farther apart than `GAP` are
-        not simulated: nothing acts on a ball that rests on a plane, and the agent's motion is prescribed, so the
-        simulator would return what it was given. A path that stays away entirely therefore costs nothing.
+        With `skip`, the beginning of the path, with the bodies farther apart than `GAP`, is not simulated: the ball
+        rests and the agent's motion is prescribed.
         """
         start, end, ball = ((x.astype(float) - 0.5) * SCALE for x in (agent, target, position))
         length = math.dist(start, end)
@@ -86,12 +85,12 @@ class Physics:
             return Outcome(target, position, orientation, contact=False, grazing=False, settled=True, stopped=False)
         self._place(start, ball, orientation)
         gone, touched, pinned = self._walk(start, heading, free, length)
-        assert touched or np.abs(self._data.qpos[2:4] - ball).max() < CREEP, "a ball moved that nobody touched"
+        assert touched or np.abs(self._data.qpos[2:4] - ball).max() < CREEP, "an untouched ball moved"
         settled = pinned or not touched or self._wait(start + heading * gone)
         parted = self._part(start, heading, gone, self._inside(self._data.qpos[2:4]), pinned) if touched else None
         contact = parted is not None and math.dist(_unit(parted[1]), position) > MOVED_EPSILON
         if contact and parted is not None and pinned:
-            # Set back from where the ball was pushed to, its way may end short of where the ball was: no touch by it.
+            # The agent is set back from the pushed ball. Its path may then end before the ball's old position.
             contact = _free_length(start, heading, parted[0], ball, CONTACT_DISTANCE) is not None
         if parted is None or not contact:
             parted = self._part(start, heading, gone, ball, pinned=True) or (0.0, ball)
@@ -112,10 +111,10 @@ class Physics:
         qpos[:2], qpos[2:4], qpos[4], qpos[5:9] = agent, ball, self._height, orientation
 
     def _walk(self, start: np.ndarray, heading: np.ndarray, gone: float, length: float) -> tuple[float, bool, bool]:
-        """Step the agent from `gone` to `length`: how far it came, whether it touched, whether it was stopped.
+        """Step the agent from `gone` to `length`: the length achieved, whether it touched, whether it was stopped.
 
-        Its position and velocity are written before every time step, so that the contact solver sees a body which
-        moves and is not deflected. The list of contacts is read after every one.
+        The agent's position and velocity are written before every time step, so the contact solver sees a moving body
+        that is not deflected.
         """
         mujoco, model, data = self._mujoco, self._model, self._data
         qpos, qvel = data.qpos, data.qvel
@@ -135,7 +134,7 @@ class Physics:
         return length, touched, False
 
     def _contacts(self) -> tuple[float | None, bool]:
-        """How deep the ball is in the agent, None if they do not touch, and whether it touches the fence."""
+        """Depth of the ball in the agent, None without contact; and whether the ball touches the fence."""
         depth, fenced = None, False
         contact = self._data.contact
         for (one, two), distance in zip(contact.geom.tolist(), contact.dist.tolist(), strict=True):
@@ -161,7 +160,7 @@ class Physics:
         return False
 
     def _inside(self, place: np.ndarray) -> np.ndarray:
-        """The same place, or the nearest inside the fence: a ball pressed against it is a little too deep."""
+        """The nearest position inside the fence: a ball pressed against it is a little too deep."""
         place = place.copy()
         for _ in range(8):
             excess = self._normals @ place - (self._offsets * SCALE - CLEARANCE)
@@ -174,10 +173,10 @@ class Physics:
     def _part(
         self, start: np.ndarray, heading: np.ndarray, gone: float, rest: np.ndarray, pinned: bool
     ) -> tuple[float, np.ndarray] | None:
-        """How far the agent went and where the ball rests, at least `GAP` apart; None: they cannot be parted.
+        """The agent's path length and the ball's position, with bodies `GAP` apart; None if that is impossible.
 
-        A ball that came to rest closer to the agent is moved by what is missing. Where it is held by the fence, the
-        agent goes back along its path instead, and no farther than its start.
+        A ball too close to the agent is moved away. If the fence holds it, the agent goes back along its path instead,
+        at most to its start.
         """
         distance = CONTACT_DISTANCE + SCALE * GAP * 1.001
         agent = start + heading * gone
@@ -194,7 +193,7 @@ class Physics:
         return None if free is None else (free, rest)
 
     def _resting_height(self) -> float:
-        """Of the ball's centre on the grass, which gives a little: found once, so that a ball at rest stays there."""
+        """Height of a resting ball's centre. The simulated grass is soft, so the height is measured."""
         self._height = RADIUS
         self._place(np.array((-40.0, -40.0)), np.zeros(2), np.array((1.0, 0.0, 0.0, 0.0)))
         self._mujoco.mj_step(self._model, self._data, nstep=200)

@@ -4,6 +4,7 @@ Legend: b batch, v views, h and w picture height and width.
 """
 
 import atexit
+import importlib
 import os
 import sys
 import threading
@@ -87,7 +88,8 @@ class Renderer:
 
     def name(self) -> str:
         self._gl.make_current()
-        return engine.renderer_name()
+        gl = importlib.import_module("OpenGL.GL")  # configured by MuJoCo
+        return bytes(gl.glGetString(gl.GL_RENDERER) or b"").decode(errors="replace")
 
     def pose(self, agent: np.ndarray, ball: np.ndarray, orientation: np.ndarray) -> None:
         """Move the bodies, and with them the cameras, to one state in the unit square."""

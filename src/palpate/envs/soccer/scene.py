@@ -1,4 +1,4 @@
-"""The soccer world as it is seen: field, goals, stands, a player and the ball.
+"""The visual model of the soccer world: field, goals, stands, a player and the ball.
 
 Metres, the field's centre at the origin, x to the right and y up as in the unit square, z towards the sky. The bodies
 move as in `physics`, and nothing here touches anything.
@@ -27,7 +27,7 @@ from palpate.envs.soccer.config import (
     SCALE,
 )
 
-ABOVE_HEIGHT = 70.0  # metres: from so far up a head is seen where the feet are
+ABOVE_HEIGHT = 70.0  # metres, so high that perspective does not shift the head
 
 
 Point = tuple[float, float, float]
@@ -39,7 +39,7 @@ class Solid(NamedTuple):
 
 
 class Look(NamedTuple):
-    """How much care is taken."""
+    """Level of detail."""
 
     samples: int  # per pixel
     slices: int  # of the ball
