@@ -22,8 +22,6 @@ WHOLE_RANGE = round(AGENT_RANGE[1] - AGENT_RANGE[0], 6)
 
 @dataclass(frozen=True, kw_only=True)
 class GoalConfig:
-    """Settings that the paper leaves open."""
-
     # state: [agent, ball]; scene: the ball's orientation as well, so that it can be drawn. Neither draws anything.
     observation: Literal["picture", "state", "scene"] = "picture"
     ball: Literal["centre", "random"] = "centre"  # where it starts; the paper is ambiguous
