@@ -2,8 +2,8 @@
 
     python examples/stream_world.py
 
-An agent and a disc lie in a square of side 1. The agent moves along a straight line; a disc that it touches lands
-somewhere else. Both are seen as 32 numbers that mix all coordinates. `fit` needs `device`, `observation_shape`, `n`,
+An agent and a disc lie in a square of side 1. The agent moves along a straight line; a touched disc lands at a random
+position. An observation is 32 numbers that mix all coordinates. `fit` needs `device`, `observation_shape`, `n`,
 `sample` and `render_pair`. With `reset`, `render`, `moves` and `step` it also trains on moves whose contact is
 uncertain, which are more informative.
 """

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -17,7 +17,6 @@ from palpate.metrics import (
     auroc,
     axis_error,
     common_frame,
-    detection,
     isometry,
     l_test,
     measure,
@@ -50,7 +49,7 @@ def test_truth_plus_a_translation_is_perfect(n: int) -> None:
     scores = measure(answer(truth, h, h), truth, contact=certain, would_touch=certain)
     zero = ("l_test", "agent_error", "object_error", "isometry", "orientation_error")
     assert [getattr(scores, name) for name in zero] == pytest.approx([0] * 5, abs=1e-6)
-    assert [score for name in TITLES if name not in zero and (score := getattr(scores, name)) is not None] == [1.0] * 6
+    assert [score for name in TITLES if name not in zero and (score := getattr(scores, name)) is not None] == [1.0] * 4
 
 
 def test_shifting_the_object_alone_costs_its_square() -> None:
@@ -67,7 +66,7 @@ def test_what_is_worse_than_no_answer_is_said_to_be() -> None:
     """Turned by half a turn, as by actions of the wrong sign."""
     truth = random_truth()
     turned = at(-truth.agent, -truth.object)
-    assert "worse than an answer that ignores the observation" in str(measure(turned, truth))
+    assert "worse than the constant predictor" in str(measure(turned, truth))
     assert "worse" not in str(measure(answer(truth, 1.0, 1.0), truth))
 
 
@@ -109,7 +108,6 @@ def test_constant_answers() -> None:
     assert constant["orientation_error"] == pytest.approx(math.pi / 4, rel=0.02)
     for name in ("contact", "would_touch"):
         assert constant[f"{name}_auroc"] == 0.5
-        assert constant[f"{name}_f1"] == pytest.approx(0.6 / 1.3, rel=0.03)
         assert constant[f"{name}_accuracy"] == pytest.approx(0.7, rel=0.02)
 
 
@@ -117,7 +115,7 @@ def test_a_constant_answer_scores_what_is_said_of_it() -> None:
     truth = random_truth(2_000)
     middle = at(truth.agent.mean(0).expand(2_000, 2), truth.object.mean(0).expand(2_000, 2))
     scores = measure(middle, truth, reference=(answer(truth), truth), contact=torch.ones(2_000))
-    for name in ("l_test", "agent_error", "object_error", "contact_auroc", "contact_f1"):
+    for name in ("l_test", "agent_error", "object_error", "contact_auroc"):
         assert getattr(scores, name) == pytest.approx(scores.constant[name], rel=1e-5), name
 
 
@@ -163,22 +161,19 @@ def pairwise_auroc(score: Tensor, touched: Tensor) -> float:
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40))
 def test_auroc_is_the_share_of_pairs_in_order(rows: list[tuple[int, bool]]) -> None:
     score, touched = torch.tensor([row[0] / 5 for row in rows]), torch.tensor([row[1] for row in rows])
-    if touched.all() or not touched.any():
-        assert detection(score, touched).auroc is None
-    else:
-        assert float(auroc(score, touched)) == pytest.approx(pairwise_auroc(score, touched))
+    assume(touched.any() and not touched.all())
+    assert float(auroc(score, touched)) == pytest.approx(pairwise_auroc(score, touched))
 
 
-def test_detection_by_hand() -> None:
-    """Two of three contacts found, one false alarm, one 1/2 that counts as untouched."""
-    found = detection(torch.tensor([0.9, 0.8, 0.5, 0.7, 0.1]), torch.tensor([True, True, True, False, False]))
-    assert found == pytest.approx((5 / 6, 2 * 2 / (3 + 3), 3 / 5))
-
-
-def test_detection_with_one_class() -> None:
-    p = torch.tensor([0.2, 0.9])
-    assert detection(p, torch.tensor([False, False])) == (None, None, 0.5)
-    assert detection(p, torch.tensor([True, True])) == (None, pytest.approx(2 / 3), 0.5)
+def test_contact_scores_by_hand() -> None:
+    """One of three contacts has 1/2, which counts as no contact; there is one false positive."""
+    truth = random_truth(5)._replace(contact=torch.tensor([True, True, True, False, False]))
+    p, reference = torch.tensor([0.9, 0.8, 0.5, 0.7, 0.1]), (answer(truth), truth)
+    scores = measure(answer(truth), truth, contact=p, reference=reference)
+    assert (scores.contact_auroc, scores.contact_accuracy) == pytest.approx((5 / 6, 3 / 5))
+    truth = truth._replace(contact=torch.ones(5, dtype=torch.bool))
+    scores = measure(answer(truth), truth, contact=p, reference=reference)
+    assert (scores.contact_auroc, scores.contact_accuracy) == (None, pytest.approx(3 / 5))
 
 
 def test_what_is_not_there_is_left_out() -> None:
@@ -270,9 +265,6 @@ class TestProbe:
         truth = random_truth()
         probed = measure(a_latent(truth)[0], truth, places_object=False)
         text = str(probed)
-        assert "L_test (probe) " in text
-        assert "object error (probe) " in text
-        assert "agent error (probe)" not in text
         assert "affine map, fitted to the true states of 200 observations" in text
         assert probed.as_dict()["probe_rows"] == 200
         assert "probe" not in str(measure(answer(truth), truth)) + str(measure(answer(truth), truth).as_dict())
@@ -340,9 +332,5 @@ def test_mistakes_are_named() -> None:
     good = answer(truth)
     with pytest.raises(ValueError, match=r"encoding's object has shape \(9, 2\), the truth's \(10, 2\)"):
         measure(good._replace(objects=good.objects[1:]), truth)
-    with pytest.raises(ValueError, match=r"would_touch has shape \(3,\); give one probability per row, \(10,\)"):
-        measure(good, truth, would_touch=torch.zeros(3))
     with pytest.raises(ValueError, match="there are 1 rows; give at least 2, or a reference"):
         measure(answer(random_truth(1)), random_truth(1))
-    with pytest.raises(ValueError, match="no rows"):
-        measure(answer(random_truth(0)), random_truth(0), reference=(good, truth))

@@ -1,4 +1,4 @@
-"""The label-free account of a model: numbers worked out by hand, and an order that truth confirms."""
+"""The label-free quality: values by hand, and an order of models that true states confirm."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from palpate.groups import Translations
 from palpate.inputs import Inputs
 from palpate.methods.base import Examination, Model
 from palpate.methods.store import build
-from palpate.quality import Quality, assess, boundary, judge
+from palpate.quality import Quality, assess, boundary
 
 GOOD: dict[str, Any] = {
     "triples": 100,
@@ -23,13 +23,11 @@ GOOD: dict[str, Any] = {
     "contact_share": 0.3,
     "equivariance": 0.05,
     "stay": 0.02,
-    "closure": None,
     "consistency": 0.95,
     "elongation": 2.0,
     "misplaced": 0.03,
     "error": 0.06,
     "unit": 1.0,
-    "findings": (),
 }
 
 
@@ -43,14 +41,14 @@ class TestBoundary:
         assert found.accuracy > 0.97
         assert found.spread < 0.02
 
-    @pytest.mark.parametrize("spread", [0.02, 0.05, 0.08])
-    def test_the_error_is_found_from_what_lies_behind(self, spread: float) -> None:
+    @pytest.mark.parametrize("spread", [0.02, 0.08])
+    def test_the_position_error_follows_from_wrong_predictions(self, spread: float) -> None:
         """Distances measured with an error of a known spread."""
         true = self.paths()
         error = spread * torch.randn(len(true), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         assert boundary((true + error).abs(), true < 0.4).spread == pytest.approx(spread, rel=0.25)
 
-    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("seed", range(3))
     def test_paths_through_the_centre(self, seed: int) -> None:
         """As on a line: many distances are 0, and so may be the best border."""
         generator = torch.Generator().manual_seed(seed)
@@ -68,7 +66,7 @@ class TestBoundary:
 
 
 class Puppet:
-    """A model that makes of triples what it is told to."""
+    """A model with a given examination."""
 
     def __init__(self, seen: Examination, separation: float = 1.0, unit: float = 1.0) -> None:
         self.seen, self.valley = seen, separation
@@ -87,7 +85,7 @@ class Puppet:
 
 
 def walk(count: int = 30, slip: float = 0.0, rest: float = 0.0) -> tuple[Examination, Batch]:
-    """Agents on a walk, each displacement said to be `slip` longer; objects drift by `rest`. Every third is touched."""
+    """A walk whose actions are `slip` too long; objects drift by `rest`. Every third triple is in contact."""
     generator = torch.Generator().manual_seed(0)
     agent = torch.rand(count + 1, 2, generator=generator)
     thing, touched = torch.rand(count, 1, 2, generator=generator), torch.arange(count)[:, None] % 3 == 0
@@ -97,9 +95,9 @@ def walk(count: int = 30, slip: float = 0.0, rest: float = 0.0) -> tuple[Examina
     return seen, Batch(agent[:-1].clone(), agent.diff(dim=0) + torch.tensor([slip, 0.0]), agent[1:].clone())
 
 
-def assessed(seen: Examination, batch: Batch, episode: torch.Tensor | None = None, **about: Any) -> Quality:
+def assessed(seen: Examination, batch: Batch, **about: Any) -> Quality:
     model: Any = Puppet(seen, **about)
-    found = assess(model, batch, episode)
+    found = assess(model, batch)
     assert found is not None
     return found
 
@@ -111,28 +109,17 @@ class TestAssess:
         assert (found.equivariance, found.stay) == (pytest.approx(0.03, rel=1e-4), pytest.approx(0.04, rel=1e-4))
         assert found.consistency is not None
         assert found.consistency > 0.9  # a quantile of so few distances
-        assert (found.closure, found.elongation) == (None, None)
-        assert found.findings == ()
+        assert found.elongation is None
+        assert found.findings == []
 
     @pytest.mark.parametrize("touched", [True, False])
-    def test_one_class_alone_explains_nothing(self, touched: bool) -> None:
+    def test_one_class_alone_gives_no_consistency(self, touched: bool) -> None:
         seen, batch = walk()
         found = assessed(seen._replace(contact=torch.full((30, 1), touched)), batch)
         assert found.consistency is None
         assert (found.stay is None) == touched
         spread = float((seen.agent - seen.agent.mean(0)).square().sum(1).mean().sqrt())
         assert found.error >= spread * 0.999  # the object may be anywhere
-
-    def test_displacements_add_up_within_an_episode(self) -> None:
-        for slip in (0.0, 0.01):
-            seen, batch = walk(slip=slip)
-            assert assessed(seen, batch, torch.zeros(30)).closure == pytest.approx(10 * slip, abs=1e-5)
-        seen, batch = walk()
-        batch.a[14] += 100  # from one to the next
-        assert assessed(seen, batch, torch.tensor([0] * 14 + [1] * 2 + [2] * 14)).closure == pytest.approx(0, abs=1e-5)
-        assert assessed(seen, batch, torch.arange(30)).closure is None
-        batch.o[::5] += 1  # rows of one episode that do not follow each other
-        assert assessed(seen, batch, torch.zeros(30)).closure is None
 
     def test_memory_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen, batch = walk()
@@ -142,8 +129,7 @@ class TestAssess:
         assert assessed(seen, batch) == whole
         assert blocks == [7, 7, 7, 7, 2]
 
-    def test_a_body_is_judged_by_its_own_border(self) -> None:
-        """A model of each body: what it examines is what it would touch."""
+    def test_every_body_has_a_consistency(self) -> None:
         for body in ("ball", "outline", "ellipse"):
             model, batch = random_model(body)
             with torch.no_grad():
@@ -155,7 +141,7 @@ class TestAssess:
             )
 
     @pytest.mark.parametrize("ratio", [1.0, 3.0, 1 / 3, 1e9])
-    def test_how_long_a_body_is(self, ratio: float) -> None:
+    def test_elongation(self, ratio: float) -> None:
         model, batch = random_model("ellipse")
         with torch.no_grad():
             dict(model.named_parameters())["head.bodies.0.log_ratio"].fill_(ratio).log_()
@@ -164,13 +150,13 @@ class TestAssess:
         assert found is not None
         assert found.elongation == pytest.approx(min(max(ratio, 1 / ratio), 1e4), rel=0.01)  # a needle is no thinner
 
-    def test_nobody_is_advised_of_a_body_that_the_method_does_not_take(self) -> None:
+    def test_no_elongation_for_a_method_without_bodies(self) -> None:
         model, batch = random_model(None, method="paper-gaussian")
         found = assess(model, batch)
         assert found is not None
         assert found.elongation is None
 
-    def test_a_model_that_tells_no_contacts_has_no_such_account(self) -> None:
+    def test_no_quality_for_a_model_without_contacts(self) -> None:
         model, batch = random_model(None, method="vae")
         assert assess(model, batch) is None
 
@@ -194,7 +180,7 @@ def random_model(body: str | None, method: str = "contact") -> tuple[Model, Batc
 
 class TestFindings:
     def names(self, **changes: Any) -> list[str]:
-        return [finding.name for finding in judge(Quality(**(GOOD | changes)))]
+        return [finding.name for finding in Quality(**(GOOD | changes)).findings]
 
     def test_none(self) -> None:
         assert self.names() == []
@@ -213,22 +199,22 @@ class TestFindings:
     def test_each(self, changes: dict[str, Any], name: str) -> None:
         assert self.names(**changes) == [name]
 
-    def test_lengths_are_seen_beside_the_action(self) -> None:
+    def test_lengths_are_relative_to_the_actions(self) -> None:
         assert self.names(equivariance=300.0, stay=20.0, unit=2000.0) == []
 
-    def test_nothing_is_said_of_an_object_that_was_not_found(self) -> None:
+    def test_inseparable_contacts_are_the_only_finding(self) -> None:
         assert self.names(separation=0.1, equivariance=9.0, consistency=0.1) == ["inseparable"]
 
 
 @pytest.mark.slow
-def test_a_longer_run_is_told_from_a_short_one() -> None:
+def test_a_longer_run_has_a_better_quality() -> None:
     """Also in the right order of magnitude, in the action's unit."""
     train = balls(2000, seed=0, sides=(100.0, 100.0), contact_share=0.3)
-    test = balls(2000, seed=1, sides=(100.0, 100.0))
+    test = balls(500, seed=1, sides=(100.0, 100.0))
     settings: dict[str, Any] = {"batch_size": 128, "learning_rate": 4e-3, "device": "cpu", "progress": False}
     with pytest.warns(UserWarning, match="triples with and without contact do not separate"):
         short = palpate.fit(train.transitions, steps=15, **settings)
-    long = palpate.fit(train.transitions, steps=250, evaluate_every=50, **settings)
+    long = palpate.fit(train.transitions, steps=150, evaluate_every=75, **settings)
     for model in (short, long):
         true = palpate.evaluate(model, test).l_test ** 0.5
         assert 1 / 3 < model.facts["quality"]["error"] / true < 3

@@ -39,7 +39,7 @@ def test_the_page_stands_alone(tmp_path: Path) -> None:
     page = write(tmp_path / "report.html")
     text = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", page)  # random letters may spell anything
     assert not re.search(r"http|<script|<link|@import|url\(", text, re.IGNORECASE)
-    assert "prefers-color-scheme: dark" in text
+    assert "color-scheme: light dark" in text
     assert 'name="viewport"' in text
 
 

@@ -73,7 +73,7 @@ def test_the_true_state_plus_any_constant_has_no_loss(seed: int, n: int, h: list
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_contacts_and_stays_are_told_apart_by_the_wrong_loss(n: int) -> None:
+def test_the_losses_separate_contacts_from_other_triples(n: int) -> None:
     """The zeros above mean something: on the other half of the triples each of the two losses is large."""
     world = points(n, 0)
     assert stay(world.s_ext, world.s_ext_next)[world.touched].mean() > 0.05
@@ -83,7 +83,7 @@ def test_contacts_and_stays_are_told_apart_by_the_wrong_loss(n: int) -> None:
 
 @quick
 @given(seed=st.integers(0, 1000), n=st.integers(2, 3), direction=shifts)
-def test_shifting_only_the_object_makes_touching_grow(seed: int, n: int, direction: list[float]) -> None:
+def test_shifting_only_the_object_increases_the_contact_loss(seed: int, n: int, direction: list[float]) -> None:
     shift = torch.tensor(direction[:n], dtype=torch.float64)
     if shift.norm() < 1e-2:
         shift = torch.ones(n, dtype=torch.float64)
@@ -245,8 +245,7 @@ def test_open_segments_on_the_grid() -> None:
     assert not on_open_segment((2, 4), (0, 0), (6, 6)), "beside"
 
 
-@pytest.mark.parametrize("rule", ["on", "apart"])
-@pytest.mark.parametrize("shape", list(INTERIOR), ids=str)
+@pytest.mark.parametrize(("shape", "rule"), [((4, 4), "apart"), ((5, 4), "on")], ids=str)
 def test_equivariance_alone_fixes_the_agent_up_to_a_translation(shape: tuple[int, int], rule: Rule) -> None:
     """Every state can be reached from any one, and z_int' = z_int + a then leaves one free vector: the search below
     may take z_int = s_int."""
@@ -265,8 +264,7 @@ def test_equivariance_alone_fixes_the_agent_up_to_a_translation(shape: tuple[int
     assert {(z[0] - p[0], z[1] - p[1]) for (p, _), z in z_int.items()} == {(7 - first[0][0], -3 - first[0][1])}
 
 
-@pytest.mark.parametrize("rule", ["on", "apart"])
-@pytest.mark.parametrize("shape", list(INTERIOR), ids=str)
+@pytest.mark.parametrize(("shape", "rule"), [((4, 4), "apart"), ((5, 4), "on")], ids=str)
 def test_with_the_object_in_the_interior_the_truth_is_the_only_representation(
     shape: tuple[int, int], rule: Rule
 ) -> None:
@@ -286,11 +284,10 @@ def test_the_truth_meets_the_appendix_stricter_condition_too(rule: Rule) -> None
         assert (z_ext[outcome] != z_ext[state]) == on_open_segment(z_ext[state], state[0], target)
 
 
-@pytest.mark.parametrize("rule", ["on", "apart"])
-@pytest.mark.parametrize("where", ["corner", "edge"])
+@pytest.mark.parametrize(("where", "rule"), [("corner", "apart"), ("edge", "on")])
 def test_with_objects_on_the_border_there_are_others(where: str, rule: Rule) -> None:
-    """A corner lies on no open segment, so nothing ever ties its representation down; a cell of an edge lies only on
-    segments along that edge, and may be mistaken for a place half a cell further along it."""
+    """A corner lies on no open segment, so no transition determines its representation. A cell of an edge lies only on
+    segments along that edge, so its representation may be half a cell further along it."""
     extra = (0, 0) if where == "corner" else (1, 0)
     grid = Grid(4, 4, [*INTERIOR[4, 4], extra], rule)
     found = search(grid, candidates(4, 4))
@@ -316,9 +313,8 @@ def test_two_corners_may_be_exchanged_even_under_the_appendix_condition(rule: Ru
     assert grid.truth() in found
 
 
-@pytest.mark.parametrize("rule", ["on", "apart"])
-@pytest.mark.parametrize("objects", [[1], [1, 2], [0, 1]], ids=str)
-def test_the_search_finds_what_trying_everything_finds(objects: list[int], rule: Rule) -> None:
+@pytest.mark.parametrize(("objects", "rule"), [([1], "on"), ([1, 2], "apart"), ([0, 1], "apart")], ids=str)
+def test_the_search_agrees_with_trying_everything(objects: list[int], rule: Rule) -> None:
     """On a line of four cells every map can be tried. (In one dimension others exist: the proof needs a way around.)"""
     grid = Grid(4, 1, [(x, 0) for x in objects], rule)
     places = [(x, 0) for x in (0, 2, 4, 6)]

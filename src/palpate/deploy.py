@@ -25,11 +25,9 @@ from palpate.extras import demand
 from palpate.methods.base import Encoding, Model
 from palpate.representation import Representation
 
-Format = Literal["onnx", "torch"]
-
 SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
 FORMAT_VERSION = 1
-METADATA = "palpate"  # the name under which a file describes itself, as JSON
+METADATA = "palpate"  # name of the file's description, as JSON
 TOLERANCE = 1e-4  # largest difference between model and file, in units of the actions' root mean square
 CHECKED_BATCHES = (1, 2, 7)
 OPSET = 18  # what torch's exporter is written in: anything newer is converted from it, and fewer runtimes read it
@@ -48,7 +46,7 @@ class Exported(NamedTuple):
 
     path: Path
     bytes: int
-    difference: float  # the largest there was, in units of the actions' root mean square; of angles in radians
+    difference: float  # the largest, in units of the actions' root mean square; of angles in radians
     rows: int  # observations that were compared
     metadata: dict[str, Any]
 
@@ -57,15 +55,15 @@ def export(
     model: Representation,
     path: str | os.PathLike[str],
     *,
-    format: Format = "onnx",
+    format: Literal["onnx", "torch"] = "onnx",
     observation: Any = None,
     overwrite: bool = False,
 ) -> Exported:
     """Write `model` to one file, normalisation and alignment included, that takes batches of any size.
 
-    `onnx` is for onnxruntime and its kin, `torch` is an ExportedProgram for `torch.export.load`. The file is compared
-    with the model on the CPU, on random observations and on those given as `observation`; should they disagree,
-    nothing is written.
+    `onnx` is for onnxruntime and other ONNX runtimes, `torch` is an ExportedProgram for `torch.export.load`. The file
+    is compared with the model on the CPU, on random observations and on `observation`. If they differ, nothing is
+    written.
     """
     if format not in SUFFIX:
         raise ValueError(f"format is {format!r}; allowed is {' or '.join(map(repr, SUFFIX))}")
@@ -81,16 +79,12 @@ def export(
     source = Representation(_plain_copy(model.model), model.facts)
     batches = [*_random(source.model), *([] if observation is None else [source.canonical(observation)])]
     with torch.no_grad(), _quiet():
-        try:
-            program = _trace(source)
-            metadata = _describe(source, program)
-            content = (_onnx if format == "onnx" else _torch)(program, metadata)
-            answer = (_run_onnx if format == "onnx" else _run_torch)(content)
-        except Exception as error:  # the exporters raise errors of many kinds
-            raise ValueError(
-                f"a model of method {source.config.method!r} cannot be exported to {format}: {_reason(error)}"
-            ) from error
-        difference = float(_largest([_difference(source, answer, o) for o in batches]))
+        program = _trace(source)
+        metadata = _describe(source, program)
+        content = (_onnx if format == "onnx" else _torch)(program, metadata)
+        answer = (_run_onnx if format == "onnx" else _run_torch)(content)
+        # Unlike Python's max, torch's propagates nan.
+        difference = float(torch.stack([_difference(source, answer, o) for o in batches]).max())
     if not difference <= TOLERANCE:  # also for nan
         raise ValueError(
             f"the {format} file would differ from the model by {difference:.2g} of the actions' root mean square, "
@@ -108,7 +102,7 @@ class _Deployed(nn.Module):
     def __init__(self, source: Representation) -> None:
         super().__init__()
         self.model = source.model
-        self.register_buffer("origin", torch.tensor(source.facts.get("origin") or [0.0] * source.config.n))
+        self.register_buffer("origin", source.origin)
 
     def forward(self, observation: Tensor) -> Answers:
         encoding: Encoding = self.model.encode(observation)
@@ -118,17 +112,11 @@ class _Deployed(nn.Module):
 
 
 def _trace(source: Representation) -> torch.export.ExportedProgram:
+    """The program, without weights that positions do not depend on, such as phi_cont's, and this machine's paths."""
     example = next(_random(source.model, (3,)))  # a batch of one would be taken for a constant
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(_Deployed(source).eval(), (example,), dynamic_shapes={"observation": {0: batch}})
-    _leave_out_what_is_not_used(program)
-    return program
-
-
-def _leave_out_what_is_not_used(program: torch.export.ExportedProgram) -> None:
-    """Remove weights that positions do not depend on, such as phi_cont's, and the paths of this machine."""
-    graph, signature = program.graph, program.graph_signature
-    used = []
+    graph, signature, used = program.graph, program.graph_signature, []
     for node, spec in zip(graph.find_nodes(op="placeholder"), signature.input_specs, strict=True):
         if node.users or spec.target is None:
             used.append(spec)
@@ -140,6 +128,7 @@ def _leave_out_what_is_not_used(program: torch.export.ExportedProgram) -> None:
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
             node.meta.pop("stack_trace", None)
     program.graph_module.recompile()
+    return program
 
 
 def _torch(program: torch.export.ExportedProgram, metadata: dict[str, Any]) -> bytes:
@@ -187,33 +176,23 @@ def _run_onnx(content: bytes) -> Callable[[Tensor], Answers]:
 
 def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: Tensor) -> Tensor:
     """The largest difference over a batch: lengths in units, angles in radians and weighted by the elongation."""
-    encoding, said, unit = source.encode(o), answer(o), source.model.inputs.unit
-    wanted = encoding.known()
-    if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in said.items()}:
+    wanted, found, unit = source.encode(o).known(), answer(o), source.model.inputs.unit
+    if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in found.items()}:
         return torch.tensor(torch.inf)
-    # Far from the origin neighbouring float32 are far apart, and model and file may round to either.
-    rounding = torch.finfo(torch.float32).eps
-    gaps = {name: ((value - said[name]).abs() - rounding * value.abs()).clamp(min=0) for name, value in wanted.items()}
-    weights = {"agent": 1 / unit, "object": 1 / unit}
-    if encoding.covariance is not None:  # a semi-axis is the root of an eigenvalue
-        size = encoding.covariance.diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b]
+    gaps = {name: (value - found[name]).abs() for name, value in wanted.items()}
+    weights = {"agent": 1 / unit, "object": 1 / unit, "orientation": torch.ones(())}
+    if "covariance" in wanted:  # a semi-axis is the root of an eigenvalue
+        size = wanted["covariance"].diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b]
         weights["covariance"] = 1 / (size * unit)[:, None, None]
-    if encoding.orientation is not None:
+    if "orientation" in wanted:
         gaps["orientation"] = torch.minimum(gaps["orientation"], torch.pi - gaps["orientation"])
-        weights["orientation"] = _elongation(encoding.covariance)
-    return _largest([(gap * weights[name]).max() for name, gap in gaps.items()])
-
-
-def _elongation(covariance: Tensor | None) -> Tensor:
-    """0 for a disc, whose angle is decided by rounding, up to 1 for a needle: `[b]`."""
-    if covariance is None:
-        return torch.ones(())
-    short, long = torch.linalg.eigvalsh(covariance).clamp(min=0).sqrt().unbind(-1)
-    return 1 - short / long
-
-
-def _largest(values: list[Tensor]) -> Tensor:
-    return torch.stack(values).max()  # unlike Python's max, it propagates nan
+        if "covariance" in wanted:  # the angle of a disc is decided by rounding
+            short, long = torch.linalg.eigvalsh(wanted["covariance"]).clamp(min=0).sqrt().unbind(-1)
+            weights["orientation"] = 1 - short / long
+    # Far from the origin neighbouring float32 are far apart, and model and file may round to either.
+    rounding = {name: torch.finfo(torch.float32).eps * value.abs() for name, value in wanted.items()}
+    largest = [((gap - rounding[name]).clamp(min=0) * weights[name]).max() for name, gap in gaps.items()]
+    return torch.stack(largest).max()
 
 
 def _random(model: Model, sizes: tuple[int, ...] = CHECKED_BATCHES) -> Iterator[Tensor]:
@@ -227,7 +206,7 @@ def _random(model: Model, sizes: tuple[int, ...] = CHECKED_BATCHES) -> Iterator[
 
 
 def _describe(source: Representation, program: torch.export.ExportedProgram) -> dict[str, Any]:
-    """The file's description of itself."""
+    """The file's description."""
     config, outputs = source.config, program.module()(next(_random(source.model, (1,))))
     picture = len(config.observation_shape) == 3
     return {
@@ -247,7 +226,7 @@ def _describe(source: Representation, program: torch.export.ExportedProgram) -> 
             for name, value in outputs.items()
         },
         "action_rms": float(source.model.inputs.unit),
-        "origin": source.facts.get("origin") or [0.0] * config.n,
+        "origin": source.origin.tolist(),
     }
 
 
@@ -279,10 +258,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of the original error."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

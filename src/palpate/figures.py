@@ -27,28 +27,29 @@ Array = NDArray[Any]
 ORANGE, GREEN, YELLOW, BLUE, VERMILION, PURPLE = "#E69F00", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#666666"
 DPI = 110
-# The losses of all models; colours differ among those that one model has.
-TERMS = {
-    "agent": BLUE,
-    "contrast": ORANGE,
-    "scout": ORANGE,
-    "follow": VERMILION,
-    "contact": GREEN,
-    "stay": PURPLE,
-    "touch": VERMILION,
-    "object": ORANGE,
-    "angle": GREEN,
-    "reconstruction": VERMILION,
-    "prior": PURPLE,
-}
+OVERLAID = 8  # pictures of an overlay
+BINS = 12  # of an error map, along each axis
+# The losses of all methods; a method has at most as many as there are colours.
+TERMS = (
+    "agent",
+    "contrast",
+    "scout",
+    "follow",
+    "contact",
+    "stay",
+    "touch",
+    "object",
+    "angle",
+    "reconstruction",
+    "prior",
+)
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, GREY)
 
 
 def overlay(
     observations: Tensor,
     encoding: Encoding,
     truth: Truth | None = None,
-    rows: int = 2,
-    columns: int = 4,
     extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0),
     border: Tensor | None = None,
 ) -> Figure:
@@ -58,12 +59,10 @@ def overlay(
     y points down. `border` [b, k, 2] is the body's, from `Representation.border`. With a truth, rings mark the true
     positions.
     """
-    count = min(len(observations), rows * columns)
-    if not count:
-        raise ValueError(f"there are {len(observations)} observations for {rows} x {columns} places; give at least one")
-    agent, body = (_plane(x[:count]) for x in (encoding.agent, encoding.object))
+    count = min(len(observations), OVERLAID)
+    agent, body = _array(encoding.agent), _array(encoding.object)
     left, right, bottom, top = extent
-    columns = min(columns, count)
+    columns = min(4, count)
     rows = -(-count // columns)
     side = 2.4  # inches
     figure = blank(side * columns, side * rows * abs((top - bottom) / (right - left)) + 0.4)
@@ -107,34 +106,28 @@ def draw_scene(
 def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """The loss terms over the steps of a run, and L_test where it was measured; `rows` are those of `metrics.jsonl`.
 
-    Losses have a logarithmic axis; those that are negative somewhere, as InfoNCE is, a linear one on the right.
+    Losses have a logarithmic axis. Losses that are negative somewhere, such as InfoNCE, have a panel with a linear one.
     """
     terms = {name: series for name in TERMS if len(series := _series(rows, name))}
+    signed = {name for name, series in terms.items() if (series[:, 1] < 0).any()}
+    groups = [names for names in (terms.keys() - signed, signed) if names]
     test, constant = _series(rows, "l_test"), _series(rows, "constant l_test")
-    panels = bool(terms) + bool(len(test))
+    panels = len(groups) + bool(len(test))
     if not panels:
         raise ValueError(f"these {len(rows)} rows hold none of {', '.join(TERMS)} or l_test; give a run's metrics")
     figure = blank(4.4 * panels, 3.2)
-    if terms:
-        axes = panel(figure, 1, panels, title="Losses", xlabel="step")
-        signed = [name for name, series in terms.items() if (series[:, 1] < 0).any()]
-        right = axes.twinx() if 0 < len(signed) < len(terms) else axes
-        for name, series in terms.items():
-            there, label = (right, f"{name} (right)") if name in signed and right is not axes else (axes, name)
-            there.plot(*series.T, color=TERMS[name], linewidth=1.4, label=label)
-        if len(signed) < len(terms):
-            axes.set_yscale("log")
-        if right is not axes:
-            right.tick_params(labelsize=9)
-            right.spines["top"].set_visible(False)
-        lines = [line for each in dict.fromkeys((axes, right)) for line in each.get_lines()]
-        names = [str(line.get_label()) for line in lines]
-        right.legend(lines, names, loc="center right", framealpha=0.8, edgecolor="none", fontsize=9)
+    for place, names in enumerate(groups, 1):
+        axes = panel(figure, place, panels, title="Losses", xlabel="step")
+        for colour, (name, series) in zip(COLOURS, terms.items(), strict=False):
+            if name in names:
+                axes.plot(*series.T, color=colour, linewidth=1.4, label=name)
+        axes.set_yscale("linear" if names is signed else "log")
+        axes.legend(frameon=False, fontsize=9)
     if len(test):
         axes = panel(figure, panels, panels, title="$L_{test}$ (Eq. 8)", xlabel="step")
         axes.plot(*test.T, color=BLUE, linewidth=1.4, marker="o", markersize=3, label="learned")
         if len(constant):
-            axes.axhline(constant[-1, 1], color=GREY, linestyle=":", label="constant answer")
+            axes.axhline(constant[-1, 1], color=GREY, linestyle=":", label="constant predictor")
         axes.set_yscale("log")
         axes.legend(frameon=False, fontsize=9)
     return figure
@@ -170,19 +163,19 @@ def draw_distances(axes: Axes, distances: Array, threshold: float, contact: Arra
     axes.set_xscale("log")
 
 
-def error_map(encoding: Encoding, truth: Truth, bins: int = 12) -> Figure:
-    """Where the object is estimated badly: mean error over its true position, and the bias there as arrows."""
+def error_map(encoding: Encoding, truth: Truth) -> Figure:
+    """The object's mean error over its true position, and its bias as arrows."""
     figure = blank(5.0, 4.2)
     axes = panel(figure, 1, 1, title="Object error over the plane", xlabel="x", ylabel="y")
-    mesh = draw_errors(axes, _plane(encoding.object), _plane(truth.object), bins)
+    mesh = draw_errors(axes, _array(encoding.object), _array(truth.object))
     figure.colorbar(mesh, ax=axes, label="mean error, in the action's unit").ax.tick_params(labelsize=9)
     return figure
 
 
-def draw_errors(axes: Axes, estimate: Array, at: Array, bins: int = 12) -> QuadMesh:
-    """Mean distance of `estimate` [N, 2] over the true places `at` [N, 2] as colours, and the mean offset as arrows.
+def draw_errors(axes: Axes, estimate: Array, at: Array, bins: int = BINS) -> QuadMesh:
+    """Mean error of `estimate` [N, 2] over the true positions `at` [N, 2] as colours, and the bias as arrows.
 
-    Cells without a place stay empty; how long the longest arrow is, is added to the title.
+    Cells without a position stay empty. The length of the longest arrow is added to the title.
     """
     residual = estimate - at
     edges = [np.linspace(low, high, bins + 1) for low, high in zip(at.min(0), at.max(0), strict=True)]
@@ -254,11 +247,3 @@ def _series(rows: Sequence[Mapping[str, Any]], name: str) -> Array:
 
 def _array(x: Any) -> Array:
     return torch.as_tensor(x).detach().cpu().numpy()
-
-
-def _plane(points: Any) -> Array:
-    """Points `[N, 2]`; pictures of the plane need no more and no fewer dimensions."""
-    array = _array(points)
-    if array.shape[1] != 2:
-        raise ValueError(f"positions have {array.shape[1]} dimensions; this picture is of a plane and needs 2")
-    return array

@@ -42,12 +42,12 @@ def _nearest(start: Tensor, move: Tensor) -> Tensor:
 
 
 def double_angle(angle: Tensor) -> Tensor:
-    """A body's axis as a unit vector that forgets front and back: (cos 2 angle, sin 2 angle), `[..., 2]`."""
+    """An axis without front and back as a unit vector: (cos 2 angle, sin 2 angle), `[..., 2]`."""
     return torch.stack((torch.cos(2 * angle), torch.sin(2 * angle)), -1)
 
 
 def axis_angle(axis: Tensor) -> Tensor:
-    """The angle whose double `axis` [..., 2] points to, in [0, pi): `[...]`; the length of `axis` does not matter."""
+    """The inverse of `double_angle`, in [0, pi): `[...]`; the length of `axis` [..., 2] does not matter."""
     angle = (torch.atan2(axis[..., 1], axis[..., 0]) / 2) % torch.pi
     return torch.where(angle < torch.pi, angle, 0.0)  # rounding may give pi itself
 
@@ -55,9 +55,9 @@ def axis_angle(axis: Tensor) -> Tensor:
 def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float) -> Tensor:
     """Covariance of an ellipse, `[..., 2, 2]`: the eigenvalues are the squares of its semi-axes.
 
-    `axis` [..., 2] in the unit disc is the long axis by its doubled angle, times how much of the ellipticity is there:
-    at length s the semi-axes are radius exp(+-s log_ratio / 2). It is radius^2 exp(log_ratio A), A = [[c, s], [s, -c]],
-    where A^2 is a multiple of I, so the series closes; no angle is computed, and a disc (axis 0) is an ordinary point.
+    `axis` [..., 2] in the unit disc is the long axis by its doubled angle. At length s the semi-axes are
+    radius exp(+-s log_ratio / 2). It is radius^2 exp(log_ratio A), A = [[c, s], [s, -c]], where A^2 is a multiple of I,
+    so the series closes. No angle is computed, and a disc (axis 0) is not singular.
     """
     length = torch.sqrt(axis.square().sum(-1) + 1e-24)
     even = torch.cosh(log_ratio * length)
@@ -68,17 +68,17 @@ def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float) -> 
 
 
 def around(count: int, like: Tensor) -> Tensor:
-    """Unit vectors `[count, 2]` in directions spread evenly over a turn, as `like` in kind and place."""
+    """Unit vectors `[count, 2]` in evenly spaced directions, with the dtype and device of `like`."""
     angle = torch.arange(count, device=like.device, dtype=like.dtype) * (2 * torch.pi / count)
     return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
 
 
 def border(support: Tensor, points: int) -> Tensor:
-    """Some `points` of the border of a convex body around 0, `[..., points, 2]`, in the directions of `around`.
+    """Points of the boundary of a convex body around 0, `[..., points, 2]`, in the directions of `around`.
 
-    `support` [..., d] is how far it extends in d of them: the body is what lies beyond none. So a support that no
-    convex body has, as one that is learned may be, is cut to one. Beside a straight side that faces none of them the
-    border lies too far out, by at most half the side times pi / d.
+    `support` [..., d] is the body's extent in d directions. The body is the intersection of their half planes, so a
+    learned support that no convex body has is cut. At a straight side between two directions the boundary lies too far
+    out, by at most half the side times pi / d.
     """
     toward = around(points, support)
     facing = toward @ around(support.shape[-1], support).mT  # [points, d] cosines

@@ -33,7 +33,6 @@ class Material(NamedTuple):
     actions: Tensor  # all of them, for the unit
     held_out: Batch | None  # rows of a fixed set that choose the weights
     name: str
-    episode: Tensor | None = None  # of the held-out rows
 
 
 def origin_of(data: object, name: str = "data") -> dict[str, Any]:
@@ -128,7 +127,7 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
         if isinstance(kept_source, Resident) and config.least_contacts > 0
         else Feed(kept_source, config.batch_size)
     )
-    return Material(feed, sample, triples.action, held_rows, repr(triples), held_out.episode)
+    return Material(feed, sample, triples.action, held_rows, repr(triples))
 
 
 def _spread_rows(triples: Transitions) -> list[int]:

@@ -1,4 +1,4 @@
-"""Scores of a representation: Eq. 8 and others, each beside the score of an answer that ignores the observation.
+"""Scores of a representation: Eq. 8 and others, each beside the score of the constant predictor.
 
 Legend: N observations, k objects, n ambient dimension. Positions are in the action's unit, the truth's as well.
 """
@@ -26,15 +26,12 @@ TITLES = {
     "isometry": "distance distortion",
     "orientation_error": "orientation error (rad)",
     "contact_auroc": "contact AUROC",
-    "contact_f1": "contact F1",
     "contact_accuracy": "contact accuracy",
     "would_touch_auroc": "would touch AUROC",
-    "would_touch_f1": "would touch F1",
     "would_touch_accuracy": "would touch accuracy",
     "swap_rate": "agent and object swapped",
     "probed_l_test": "L_test, affine probe of each",
 }
-THROUGH_PROBE = ("l_test", "object_error", "isometry")  # scores that depend on a probe of the object
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +48,14 @@ class Scores:
     isometry: float  # mean relative distortion of distances
     orientation_error: float | None  # radians, modulo pi
     contact_auroc: float | None
-    contact_f1: float | None
     contact_accuracy: float | None
     would_touch_auroc: float | None
-    would_touch_f1: float | None
     would_touch_accuracy: float | None
     swap_rate: float | None  # share of observations for which the chosen order is wrong
-    probed_l_test: float | None  # with agent and object each put in place by an affine map fitted to the truth
+    probed_l_test: float | None  # agent and object each read by an affine map fitted to the truth
     fitted_rows: int | None = None  # rows of the same set to which the translation was fitted; not evaluated
     probe_rows: int | None = None  # rows to whose true states the probe of a latent was fitted
-    constant: dict[str, float]  # by the names above: the score of an answer that ignores the observation
+    constant: dict[str, float]  # scores of the constant predictor, by the names above
 
     def as_dict(self) -> dict[str, float]:
         """Flat, for JSON: the scores that are not None, then 'constant l_test' and so on."""
@@ -69,19 +64,17 @@ class Scores:
         return {"count": self.count, **probe, **scores, **{f"constant {name}": self.constant[name] for name in scores}}
 
     def table(self) -> list[tuple[str, str, str]]:
-        """Rows: title, score, constant answer's score."""
+        """Rows: title, score, score of the constant predictor."""
         known = [(name, getattr(self, name)) for name in TITLES if getattr(self, name) is not None]
-        probed = THROUGH_PROBE if self.probe_rows is not None else ()
-        titles = {name: f"{title} (probe)" if name in probed else title for name, title in TITLES.items()}
-        return [(titles[name], f"{value:.4g}", f"{self.constant[name]:.4g}") for name, value in known]
+        return [(TITLES[name], f"{value:.4g}", f"{self.constant[name]:.4g}") for name, value in known]
 
     def notes(self) -> list[str]:
         """Notes for the table."""
         notes = ["lengths are in the action's unit, L_test in its square"]
         if self.l_test > self.constant["l_test"]:
             notes.append(
-                "worse than an answer that ignores the observation: the true states' frame may be turned, mirrored or "
-                "scaled against that of the actions, or nothing was learned"
+                "worse than the constant predictor: the true states' frame may be turned, mirrored or scaled against "
+                "that of the actions, or nothing was learned"
             )
         if self.fitted_rows:
             notes.append(
@@ -89,8 +82,8 @@ class Scores:
             )
         if self.probe_rows is not None:
             notes.append(
-                "(probe): the model's object is a latent; a least-squares affine map, fitted to the true states of "
-                f"{self.probe_rows:,} observations, reads its position"
+                "the model's object is a latent: a least-squares affine map, fitted to the true states of "
+                f"{self.probe_rows:,} observations, reads its position for L_test, object error and distance distortion"
             )
         if self.swap_rate is not None:
             notes.append(
@@ -116,25 +109,25 @@ def measure(
 ) -> Scores:
     """Compare a representation of N observations with the truth.
 
-    The common translation and the constant answers for positions are fitted on `reference`. Without one they are fitted
+    The common translation and the constant predictor are fitted on `reference`. Without one they are fitted
     on the even rows, and the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
     `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows.
     """
     encoding, truth = _each(encoding, _host), _each(truth, _host)
     given = {"contact": contact, "would_touch": would_touch}
     forecasts = {name: _host(p) for name, p in given.items() if p is not None}
-    _check(encoding, truth, forecasts, places_object)
+    _check(encoding, truth, places_object)
     scores: dict[str, Any] = dict.fromkeys(TITLES)
     if reference is None:
         if len(truth.agent) < 2:
             raise ValueError(f"there are {len(truth.agent)} rows; give at least 2, or a reference to fit on")
-        reference = _each(encoding, _even), _each(truth, _even)
+        reference = _each(encoding, lambda x: x[::2]), _each(truth, lambda x: x[::2])
         scores["fitted_rows"] = len(reference[1].agent)
-        encoding, truth = _each(encoding, _odd), _each(truth, _odd)
-        forecasts = {name: _odd(p) for name, p in forecasts.items()}
+        encoding, truth = _each(encoding, lambda x: x[1::2]), _each(truth, lambda x: x[1::2])
+        forecasts = {name: p[1::2] for name, p in forecasts.items()}
     else:
         reference = _each(reference[0], _host), _each(reference[1], _host)
-        _check(*reference, {}, places_object)
+        _check(*reference, places_object)
 
     reading = Reading.fit(*reference, places_object=places_object, tells_apart=tells_apart)
     encoding, reference = reading(encoding), (reading(reference[0]), reference[1])
@@ -143,7 +136,7 @@ def measure(
     if not places_object:
         scores["probe_rows"] = len(reference[1].agent)
     if not tells_apart:
-        scores["swap_rate"], constant["swap_rate"] = _mean(_swapped(encoding, truth).double()), 0.5
+        scores["swap_rate"], constant["swap_rate"] = _mean((_agreement(encoding, truth) < 0).double()), 0.5
         known, true = reference
         agent = _affine(encoding.agent, affine_probe(known.agent, true.agent))
         thing = _affine(encoding.object, affine_probe(known.object, true.object))
@@ -152,22 +145,23 @@ def measure(
     # A body that never turns has no orientation to find.
     if encoding.orientation is not None and truth.angle is not None and float(truth.angle.std()) > 1e-3:
         scores["orientation_error"] = _mean(axis_error(encoding.orientation, truth.angle))
-        # The best single axis for these rows; pi/4 is its score where all directions are as frequent.
+        # The best single axis for these rows.
         best = axis_angle(double_angle(truth.angle).mean(0))
         constant["orientation_error"] = _mean(axis_error(best, truth.angle))
     if truth.contact is not None:
         true_contact = truth.contact.bool()
         share = _mean(true_contact.double())
         for name, p in forecasts.items():
-            scores |= {f"{name}_{score}": value for score, value in detection(p, true_contact)._asdict().items()}
-            # A constant ranks at random; "contact" has the best F1, the more common class the best accuracy.
-            constant |= {f"{name}_auroc": 0.5, f"{name}_f1": 2 * share / (1 + share)}
-            constant[f"{name}_accuracy"] = max(share, 1 - share)
+            if 0 < share < 1:
+                scores[f"{name}_auroc"] = float(auroc(p, true_contact))
+            scores[f"{name}_accuracy"] = _mean(((p > 0.5) == true_contact).double())
+            # A constant ranks at random and predicts the more common class.
+            constant |= {f"{name}_auroc": 0.5, f"{name}_accuracy": max(share, 1 - share)}
     return Scores(count=len(truth.agent), constant=constant, **scores)
 
 
 class Reading(NamedTuple):
-    """How to read positions from an encoding that leaves this open; fitted to true states, so only for measuring."""
+    """How to read positions from the encoding of a baseline; fitted to true states, so only for measuring."""
 
     swap: bool  # the first of two keypoints is the object
     probe: Tensor | None  # [k + 1, n] from a latent of the object and 1 to its position
@@ -192,7 +186,7 @@ class Reading(NamedTuple):
 
 
 def aligned(encoding: Encoding, truth: Truth, *, places_object: bool = True, tells_apart: bool = True) -> Encoding:
-    """The representation read as positions and moved onto the truth by one translation; for pictures of these rows."""
+    """The representation read as positions and translated onto the truth; for figures of these rows."""
     encoding, truth = _each(encoding, _host), _each(truth, _host)
     encoding = Reading.fit(encoding, truth, places_object=places_object, tells_apart=tells_apart)(encoding)
     return _placed(encoding, common_frame(encoding, truth))
@@ -200,32 +194,26 @@ def aligned(encoding: Encoding, truth: Truth, *, places_object: bool = True, tel
 
 def affine_probe(x: Tensor, target: Tensor) -> Tensor:
     """The least-squares map `[k + 1, n]` from x [N, k] and 1 to target [N, n]; the smallest one where many fit."""
-    return torch.linalg.lstsq(_with_one(x), target, driver="gelsd").solution
+    return torch.linalg.lstsq(torch.cat((x, torch.ones_like(x[:, :1])), 1), target, driver="gelsd").solution
 
 
 def _affine(x: Tensor, probe: Tensor) -> Tensor:
-    return _with_one(x) @ probe
-
-
-def _with_one(x: Tensor) -> Tensor:
-    return torch.cat((x, torch.ones_like(x[..., :1])), -1)
+    return x @ probe[:-1] + probe[-1]
 
 
 def _agreement(encoding: Encoding, truth: Truth) -> Tensor:
-    """(z_int - z_ext) . (s_int - s_ext), `[N]`: a quarter of what swapping agent and object would add to L_test."""
+    """(z_int - z_ext) . (s_int - s_ext), `[N]`: a quarter of what swapping agent and object would add to L_test.
+
+    Where it is negative, the other order is nearer to the truth.
+    """
     group = _group(truth)
     return (group.seen(encoding.agent, encoding.object) * group.seen(truth.agent, truth.object)).sum(-1)
-
-
-def _swapped(encoding: Encoding, truth: Truth) -> Tensor:
-    """Whether the other order is nearer to the truth, for any translation: `[N]` bool."""
-    return _agreement(encoding, truth) < 0
 
 
 def _positions(
     encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The scores of positions, and those of the constant answer."""
+    """The scores of positions, and those of the constant predictor."""
     moved = _placed(encoding, common_frame(reference, reference_truth))
     middle = Encoding(
         reference_truth.agent.mean(0).expand_as(truth.agent), reference_truth.objects.mean(0).expand_as(truth.objects)
@@ -241,7 +229,7 @@ def _positions(
     points = len(truth.agent) * (1 + truth.objects.shape[1])
     pairs = torch.randint(points, (2, PAIRS), generator=torch.Generator().manual_seed(0))
     scores["isometry"] = float(isometry(encoding, truth, pairs))
-    constant["isometry"] = 1.0  # everything at one place: all its distances are 0
+    constant["isometry"] = 1.0  # all its distances are 0
     return scores, constant
 
 
@@ -290,25 +278,6 @@ def axis_error(axis: Tensor, other: Tensor) -> Tensor:
     return torch.minimum(turn, math.pi - turn)
 
 
-class Detection(NamedTuple):
-    """How well probabilities predict contacts; None where the classes present do not define it."""
-
-    auroc: float | None
-    f1: float | None
-    accuracy: float
-
-
-def detection(probability: Tensor, contact: Tensor) -> Detection:
-    """Scores of probabilities [N] for `contact` [N] bool, with the decision at 1/2."""
-    predicted = probability > 0.5
-    both = int(contact.sum() + predicted.sum())
-    return Detection(
-        auroc=float(auroc(probability, contact)) if contact.any() and not contact.all() else None,
-        f1=2 * int((predicted & contact).sum()) / both if contact.any() else None,
-        accuracy=_mean((predicted == contact).double()),
-    )
-
-
 def auroc(score: Tensor, contact: Tensor) -> Tensor:
     """P(a contact scores above another triple), a tie counting one half: area under the ROC curve.
 
@@ -332,28 +301,15 @@ def _host(x: Any) -> Tensor:
     return torch.as_tensor(x).detach().cpu().double()
 
 
-def _even(x: Tensor) -> Tensor:
-    return x[::2]
-
-
-def _odd(x: Tensor) -> Tensor:
-    return x[1::2]
-
-
 def _mean(x: Tensor) -> float:
     return float(x.mean())
 
 
-def _check(encoding: Encoding, truth: Truth, forecasts: dict[str, Tensor], places_object: bool) -> None:
-    shape = truth.agent.shape
-    if not len(truth.agent):
-        raise ValueError("there are no rows to measure or to fit on; give at least one")
+def _check(encoding: Encoding, truth: Truth, places_object: bool) -> None:
     for name, x in (("agent", encoding.agent), ("object", encoding.object)):
-        if x.shape != shape and (name == "agent" or places_object or len(x) != len(truth.agent)):
+        wanted = truth.agent.shape if name == "agent" or places_object else (len(truth.agent), x.shape[1])
+        if x.shape != wanted:
             raise ValueError(
-                f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(shape)}; encode the "
+                f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(wanted)}; encode the "
                 "observations that the truth describes"
             )
-    for name, p in forecasts.items():
-        if p.shape != shape[:1]:
-            raise ValueError(f"{name} has shape {tuple(p.shape)}; give one probability per row, {tuple(shape[:1])}")

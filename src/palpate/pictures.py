@@ -15,9 +15,9 @@ from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
 from palpate.disk import as_json, write_whole
 from palpate.envs.registration import SOCCER, SPRITES
-from palpate.envs.soccer import Scene, Soccer, SoccerConfig
+from palpate.envs.soccer import Scene, Soccer
 from palpate.envs.soccer.config import ABOVE_RANGE
-from palpate.figures import curves, distance_histogram, error_map, overlay, png
+from palpate.figures import OVERLAID, curves, distance_histogram, error_map, overlay, png
 from palpate.methods.base import Encoding
 from palpate.metrics import Scores, aligned
 from palpate.report import write_report
@@ -25,7 +25,7 @@ from palpate.representation import Representation
 from palpate.runlog import read_log
 from palpate.traits import traits_of
 
-DRAWN_ROWS, OVERLAID_ROWS = 2000, 8
+DRAWN_ROWS = 2000
 ABOVE_PIXELS = 240
 
 
@@ -53,18 +53,18 @@ def illustrate(
 
 
 def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
-    """The figures that need the truth."""
+    """The figures that need true states."""
     some = test.subset(slice(0, min(DRAWN_ROWS, len(test))))
     rows, truth = some.transitions.rows(slice(None)), some.truth
     encoding = aligned_positions(model, some)
     figures = {}
     try:
-        shown = backdrop(test.transitions.attributes, rows.o[:OVERLAID_ROWS], truth)
+        shown = backdrop(test.transitions.attributes, rows.o[:OVERLAID], truth)
     except (ModuleNotFoundError, OSError) as error:  # no renderer on this machine; the scores are still written
         warnings.warn(f"the positions are not drawn: {error}", stacklevel=2)
         shown = None
     if shown is not None:
-        border = model.border(rows.o[:OVERLAID_ROWS])
+        border = model.border(rows.o[:OVERLAID])
         figures["overlay"] = overlay(shown.pictures, encoding, truth, extent=shown.extent, border=border)
     distances, threshold = model.distances(rows.o, rows.o_next), model.model.threshold()
     if distances is not None and threshold is not None:
@@ -76,7 +76,7 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
 
 
 def aligned_positions(model: Representation, labelled: Labelled) -> Encoding:
-    """The estimates for all rows, moved onto the truth by one translation."""
+    """The estimates for all rows, translated onto the true positions."""
     encoding, kind = model.encode(labelled.transitions.rows(slice(None)).o), model.model
     return aligned(encoding, labelled.truth, places_object=kind.places_object, tells_apart=kind.tells_apart)
 
@@ -98,10 +98,9 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
         return Backdrop(o)
     if environment not in SOCCER:
         return None
-    sizes = {name: attributes[name] for name in ("agent_radius", "ball_radius") if name in attributes}
     upright = np.tile(np.array([1, 0, 0, 0], np.float32), (len(o), 1))
-    with Soccer(SoccerConfig(**sizes)) as soccer:
-        scenes = Scene(truth.agent[: len(o)].numpy(), truth.object[: len(o)].numpy(), upright)
+    scenes = Scene(truth.agent[: len(o)].numpy(), truth.object[: len(o)].numpy(), upright)
+    with Soccer() as soccer:
         pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
     return Backdrop(torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2)
 

@@ -18,7 +18,6 @@ from palpate.traits import traits_of
 
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # encoded at a time
 RADII = 64  # candidates for the body's radius
-WINDOW = 10  # steps over which displacements are composed
 UNSTEADY = 0.25  # of the actions' root mean square: largest residual of a good frame, and of an object at rest
 ROUND = 1.3  # long over short semi-axis: round objects stay below it after short runs
 INCONSISTENT = 0.8  # least balanced accuracy of the contacts that geometry predicts
@@ -52,13 +51,15 @@ class Quality:
     contact_share: float  # with any object
     equivariance: float  # root mean square of z_int' - z_int - a
     stay: float | None  # root mean square of z_ext' - z_ext without contact
-    closure: float | None  # as equivariance, over several consecutive steps of an episode
     consistency: float | None  # balanced accuracy of contacts predicted from the paths' distances to the body
     elongation: float | None  # median long over short semi-axis of a body that turns; 1 if no angle is known
     misplaced: float | None  # position error along one direction that would explain the wrong predictions
     error: float  # estimated root mean square error of the object's position relative to the agent
     unit: float  # root mean square of the actions, to compare all lengths with
-    findings: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> list[Finding]:
+        return judge(self)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "findings": [finding._asdict() for finding in self.findings]}
@@ -70,15 +71,12 @@ class Quality:
         return f"estimated without labels, where an action is {self.unit:.3g} long: {lengths}{explained}"
 
 
-def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality | None:
-    """Judge a model by triples that it was not trained on; `episode` [b] numbers their episodes.
-
-    None for a model without contacts.
-    """
+def assess(model: Model, batch: Batch) -> Quality | None:
+    """The quality of a model on held-out triples; None for a model without contacts."""
     seen, separation = examine(model, batch), model.separation()
     if seen is None or separation is None:
         return None
-    unit, group = float(model.inputs.unit), model.group
+    group = model.group
     moved, contacts = (seen.objects_next - seen.objects).unbind(1), seen.contact.unbind(1)
     equivariance = residual(group, seen, batch.a)
     rests = [_rms(x[~contact]) for x, contact in zip(moved, contacts, strict=True) if not contact.all()]
@@ -95,25 +93,27 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
         lost = min(lost, position.shape[1] ** 0.5 * misplaced)
     error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5
     has_body = traits_of(model.config.method).has_body  # else the user cannot choose another body
-    account = Quality(
+    return Quality(
         triples=len(batch.a),
         separation=separation,
         contact_share=float(seen.contact.any(1).double().mean()),
         equivariance=equivariance,
         stay=rest,
-        closure=None if episode is None else _closure(group, seen, batch.a, _unbroken(batch, episode)),
         consistency=min((edge.accuracy for edge in edges), default=None),
         elongation=float(seen.elongation.median(0).values.min()) if seen.elongation is not None and has_body else None,
         misplaced=misplaced,
         error=error,
-        unit=unit,
-        findings=(),
+        unit=float(model.inputs.unit),
     )
-    return Quality(**{**vars(account), "findings": tuple(judge(account))})
 
 
 def judge(quality: Quality) -> list[Finding]:
     """Findings about a run; if contacts do not separate, that one alone."""
+    found: list[Finding] = []
+
+    def warn(name: str, text: str, evidence: dict[str, Any], advice: str) -> None:
+        found.append(Finding(name, "warns", text, evidence, advice))
+
     if quality.separation < SEPARABLE:
         return [
             Finding(
@@ -125,49 +125,35 @@ def judge(quality: Quality) -> list[Finding]:
                 "contact? Otherwise train longer.",
             )
         ]
-    found, unit = [], quality.unit
-    if quality.equivariance > UNSTEADY * unit:
-        found.append(
-            Finding(
-                "agent-residual",
-                "warns",
-                "the agent's learned displacements differ from the actions",
-                {"residual, in actions": quality.equivariance / unit, "wanted below": UNSTEADY},
-                "Train longer; if that does not help, check with `palpate check` whether actions are displacements.",
-            )
+    if quality.equivariance > UNSTEADY * quality.unit:
+        warn(
+            "agent-residual",
+            "the agent's learned displacements differ from the actions",
+            {"residual, in actions": quality.equivariance / quality.unit, "wanted below": UNSTEADY},
+            "Train longer; if that does not help, check with `palpate check` whether actions are displacements.",
         )
-    if quality.stay is not None and quality.stay > UNSTEADY * unit:
-        found.append(
-            Finding(
-                "restless-object",
-                "warns",
-                "the object's learned position changes in triples without contact",
-                {"change, in actions": quality.stay / unit, "wanted below": UNSTEADY},
-                "Train longer, with more triples; if that does not help, the object moves by itself or is sometimes "
-                "hidden.",
-            )
+    if quality.stay is not None and quality.stay > UNSTEADY * quality.unit:
+        warn(
+            "restless-object",
+            "the object's learned position changes in triples without contact",
+            {"change, in actions": quality.stay / quality.unit, "wanted below": UNSTEADY},
+            "Train longer, with more triples. Otherwise the object moves by itself or is sometimes hidden.",
         )
     if quality.consistency is not None and quality.consistency < INCONSISTENT:
-        found.append(
-            Finding(
-                "unexplained-contacts",
-                "warns",
-                "the positions of agent and object do not explain the contacts",
-                {"explained": quality.consistency, "wanted at least": INCONSISTENT},
-                "A long object needs body='ellipse' (in the plane). An object that moves without contact, or a second "
-                "object, cannot be explained. Otherwise train longer.",
-            )
+        warn(
+            "unexplained-contacts",
+            "the positions of agent and object do not explain the contacts",
+            {"explained": quality.consistency, "wanted at least": INCONSISTENT},
+            "A long object needs body='ellipse' (in the plane). An object that moves without contact, or a second "
+            "object, cannot be explained. Otherwise train longer.",
         )
     if quality.elongation is not None and quality.elongation < ROUND:
-        found.append(
-            Finding(
-                "no-angle",
-                "warns",
-                "the learned body is nearly round, so its angle means little",
-                {"long over short axis": quality.elongation, "wanted at least": ROUND},
-                "For an object that is as long as wide, or does not turn, use body='ball' or 'outline'. Otherwise "
-                "train longer.",
-            )
+        warn(
+            "no-angle",
+            "the learned body is nearly round, so its angle means little",
+            {"long over short axis": quality.elongation, "wanted at least": ROUND},
+            "For an object that is as long as wide, or does not turn, use body='ball' or 'outline'. Otherwise train "
+            "longer.",
         )
     return found
 
@@ -181,10 +167,10 @@ class Boundary(NamedTuple):
 
 
 def boundary(distance: Tensor, contact: Tensor) -> Boundary:
-    """Paths at a distance d < r are in contact. With a position error s, paths lie beyond the boundary by s^2 / 2 times
-    their density there, averaged over all paths. Both are measured, so s follows.
+    """Fit the radius r so that paths at a distance d < r are in contact. Both classes have the same weight.
 
-    Both classes weigh the same, however rare one is.
+    With a position error s, paths lie beyond the boundary by s^2 / 2 times their density there, averaged over all
+    paths. Both are measured, so s follows.
     """
     share = contact.double().mean()
     weight = torch.where(contact, 0.5 / share, 0.5 / (1 - share))
@@ -201,24 +187,6 @@ def boundary(distance: Tensor, contact: Tensor) -> Boundary:
     return Boundary(
         float(radius), float((weight * right).mean()), float((2 * loss[best] / density.clamp(min=1e-9)).sqrt())
     )
-
-
-def _unbroken(batch: Batch, episode: Tensor) -> Tensor:
-    """Numbers `[b]` of stretches in which each row begins where the row before ends; an episode may have gaps."""
-    device, broken = batch.o.device, torch.ones(len(episode), dtype=torch.bool)
-    same = (batch.o_next[:-1] == batch.o[1:]).flatten(1).all(1) & (episode[:-1] == episode[1:]).to(device)
-    broken[1:] = ~same.cpu()
-    return broken.cumsum(0)
-
-
-def _closure(group: Group, seen: Examination, action: Tensor, episode: Tensor) -> float | None:
-    """Residual of the displacement over `WINDOW` consecutive steps; `episode` [b] numbers consecutive rows."""
-    whole = (episode[WINDOW - 1 :] == episode[: len(episode) - WINDOW + 1]).nonzero()[:, 0]
-    if not len(whole):
-        return None
-    composed = group.compose(action.cpu().double()[whole[:, None] + torch.arange(WINDOW)])
-    reached = group.act(seen.agent[whole], composed)
-    return float(group.distance2(seen.agent_next[whole + WINDOW - 1], reached).mean().sqrt())
 
 
 def _rms(x: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""A run on one page: a single HTML file that needs no network, no script and no neighbour."""
+"""The report of a run: one HTML file that needs no network, no script and no other file."""
 
 import base64
 import os
@@ -13,26 +13,17 @@ from palpate.figures import png
 from palpate.metrics import Scores
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1d2430; --soft: #5c6675; --line: #dfe3e8; --page: #ffffff; --note: #fff6dd; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ee; --soft: #9aa5b4; --line: #333b47; --page: #14181f; --note: #3a3116; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 3rem; background: var(--page); color: var(--ink);
-  font: 1rem/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 1rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+:root { color-scheme: light dark; }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem; font: 1rem/1.5 system-ui, sans-serif; }
+h1, th, td { overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { caption-side: bottom; text-align: left; color: var(--soft); font-size: .85rem; padding-top: .4rem; }
-th, td { padding: .3rem 1.2rem .3rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top;
-  overflow-wrap: anywhere; }
-th { font-weight: 600; }
-thead th, tbody th { color: var(--soft); font-weight: 400; }
-.scores td, .scores thead th + th { text-align: right; }
-.note { margin: .5rem 0; padding: .6rem .9rem; border-radius: .4rem; background: var(--note); }
+caption { caption-side: bottom; text-align: left; font-size: .85rem; }
+th, td { padding: .3rem 1.2rem .3rem 0; border-bottom: 1px solid #8886; text-align: left; vertical-align: top; }
+th { font-weight: 400; opacity: .7; }
+.note { padding: .6rem .9rem; border-radius: .4rem; background: #fc33; }
 figure { margin: 2rem 0; }
 figcaption { margin-bottom: .5rem; font-weight: 600; }
-img { display: block; max-width: 100%; height: auto; border-radius: .4rem; background: #ffffff; }
+img { max-width: 100%; height: auto; background: #fff; }
 """
 
 
@@ -45,10 +36,7 @@ def write_report(
     figures: Mapping[str, Figure],
     notes: Sequence[str],
 ) -> None:
-    """Write the page: notes first, then the scores, the pictures by their captions, and the facts of the run.
-
-    The file is replaced as a whole.
-    """
+    """Write the page: notes, scores, figures by their captions, and the facts of the run."""
     sections = (
         *(f'<p class="note">{escape(note)}</p>' for note in notes),
         _scores(scores) if scores else "",
@@ -80,9 +68,9 @@ def _scores(scores: Scores) -> str:
     )
     caption = "; ".join([f"{scores.count:,} observations", *scores.notes()]) + "."
     return f"""<h2>Scores</h2>
-<table class="scores">
+<table>
 <caption>{escape(caption)}</caption>
-<thead><tr><th></th><th>learned</th><th>constant answer</th></tr></thead>
+<thead><tr><th></th><th>learned</th><th>constant predictor</th></tr></thead>
 <tbody>
 {rows}
 </tbody>

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from palpate.config import ModelConfig
-from palpate.groups import Group
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import load_model, save_model
 
 ENCODE_ROWS, ENCODE_BYTES = 256, 256 * 1024**2
-TELLING_ROWS = 10  # known positions, at least, that can contradict the frame
+TELLING_ROWS = 10  # fewest known positions that can contradict the frame
 
 
 @final
@@ -29,7 +28,7 @@ class Representation:
         self.model = model.to(device).eval()
         self.facts = dict(facts)
         self._device = torch.device(device)
-        self._origin = torch.tensor(facts.get("origin") or [0.0] * model.config.n)
+        self.origin = torch.tensor(facts.get("origin") or [0.0] * model.config.n)  # set by `align`
 
     @property
     def config(self) -> ModelConfig:
@@ -43,13 +42,12 @@ class Representation:
         order and lie in the unit square of the picture. `palpate.evaluate` reads both.
         """
         parts = [self.model.encode(o) for o in self._batches(observation)]
-        agent, objects, covariances, orientations = map(_joined, zip(*parts, strict=True))
-        assert agent is not None
-        assert objects is not None
+        whole = Encoding(*map(_joined, zip(*parts, strict=True)))  # type: ignore[arg-type]
+        move = self.model.group.moved
+        whole = whole._replace(agent=move(whole.agent, self.origin))
         if self.model.places_object:
-            objects = self._group.moved(objects, self._origin)
-        agent = self._group.moved(agent, self._origin)
-        return self._like(observation, Encoding(agent, objects, covariances, orientations))
+            whole = whole._replace(objects=move(whole.objects, self.origin))
+        return self._like(observation, whole)
 
     @torch.no_grad()
     def border(self, observation: Any) -> Any:
@@ -61,7 +59,7 @@ class Representation:
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
         """Probability [b] of contact, from the observations before and after."""
-        _demand_equal_lengths(observation=observation, action=action, next_observation=next_observation)
+        _require_equal_lengths(observation=observation, action=action, next_observation=next_observation)
         triples = zip(self._batches(observation), self._actions(action), self._batches(next_observation), strict=True)
         return self._contacts(observation, [self.model.contact(*triple) for triple in triples])
 
@@ -72,14 +70,14 @@ class Representation:
         It is 1/2 where the two bodies just touch, as if half of all paths were in contact. If contacts are rarer, more
         of the predicted contacts are false positives.
         """
-        _demand_equal_lengths(observation=observation, action=action)
+        _require_equal_lengths(observation=observation, action=action)
         pairs = zip(self._batches(observation), self._actions(action), strict=True)
         return self._contacts(observation, [self.model.would_touch(o, a) for o, a in pairs])
 
     @torch.no_grad()
     def distances(self, observation: Any, next_observation: Any) -> Any:
         """d_W [b] between observations; None for a model without W."""
-        _demand_equal_lengths(observation=observation, next_observation=next_observation)
+        _require_equal_lengths(observation=observation, next_observation=next_observation)
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
         return self._answer(observation, [self.model.scene_distance(o, o_next) for o, o_next in pairs])
 
@@ -107,7 +105,8 @@ class Representation:
         gap = places - estimates
         if not gap.isfinite().all():
             raise ValueError("observation has values that are not finite; repair or drop those rows")
-        origin = self._group.moved(self._origin, self._group.frame(estimates, places))
+        group = self.model.group
+        origin = group.moved(self.origin, group.frame(estimates, places))
         off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, places))
         if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
@@ -132,10 +131,6 @@ class Representation:
             f"{config.observation_dtype}, {config.n} dimensions)"
         )
 
-    @property
-    def _group(self) -> Group:
-        return self.model.group
-
     def _answer(self, observation: Any, parts: Sequence[Tensor | None]) -> Any:
         """The joined parts, without the object axis if there is one object."""
         answer = _joined(parts)
@@ -148,19 +143,16 @@ class Representation:
             raise ValueError(f"this model is {self.config.method!r}, which does not predict contacts")
         return self._answer(observation, parts)
 
-    def _rows(self) -> int:
-        """Observations per block, for bounded memory."""
-        return max(1, min(ENCODE_ROWS, ENCODE_BYTES // (4 * math.prod(self.config.observation_shape))))
-
     def _actions(self, action: Any) -> Iterator[Tensor]:
-        actions = _vectors("action", action, len(action), self._group.action_width)
-        for block in actions.split(self._rows()):
-            yield block.to(self._device)
+        return self._blocks(_vectors("action", action, len(action), self.model.group.action_width))
 
     def _batches(self, observation: Any) -> Iterator[Tensor]:
-        """Blocks of the observations on the device, in canonical layout."""
-        for block in self.canonical(observation).split(self._rows()):
-            yield block.to(self._device)
+        return self._blocks(self.canonical(observation))
+
+    def _blocks(self, rows: Tensor) -> Iterator[Tensor]:
+        """Blocks on the device, for bounded memory: as many rows as there are observations in one."""
+        count = max(1, min(ENCODE_ROWS, ENCODE_BYTES // (4 * math.prod(self.config.observation_shape))))
+        return (block.to(self._device) for block in rows.split(count))
 
     def canonical(self, observation: Any) -> Tensor:
         """Observations in the model's layout: pictures [b, c, h, w] with views stacked, or vectors [b, d]."""
@@ -220,7 +212,7 @@ def _vectors(name: str, values: Any, count: int, n: int) -> Tensor:
     return vectors
 
 
-def _demand_equal_lengths(**arrays: Any) -> None:
+def _require_equal_lengths(**arrays: Any) -> None:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"the arrays have {lengths} rows; give the same number of rows in each")

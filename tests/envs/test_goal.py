@@ -1,4 +1,4 @@
-"""The game: rewards and ends by hand, and that nothing is drawn where nobody looks."""
+"""The game: rewards and ends by hand; observations without pictures draw nothing."""
 
 import math
 from typing import Any
@@ -9,15 +9,20 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from palpate.envs.goal import GOAL, MAX_STEPS, GoalConfig, SoccerGoalEnv, scored
-from palpate.envs.soccer.cameras import Cameras
-from palpate.envs.soccer.config import AGENT_RANGE, RIGHT_GOAL
+from palpate.envs.soccer import Scene, renderer
+from palpate.envs.soccer.config import AGENT_RANGE, REACH, RIGHT_GOAL
 
 ID = "palpate/SoccerGoal-v0"
-REACH = 0.095
 
 
 def make(**options: Any) -> SoccerGoalEnv:
     return SoccerGoalEnv(**{"observation": "state"} | options)
+
+
+def place(env: Any, agent: tuple[float, float], ball: tuple[float, float] = (0.5, 0.5)) -> None:
+    _, info = env.reset(seed=0)
+    orientation = info["orientation"][None]
+    env.unwrapped.scene = Scene(np.array([agent], np.float32), np.array([ball], np.float32), orientation)
 
 
 @pytest.mark.parametrize("observation", ["state", "scene"])
@@ -38,18 +43,18 @@ def test_it_is_registered_with_its_time_limit() -> None:
 def test_the_reward_by_hand() -> None:
     """An agent that does not reach the ball: it lies at (0.5, 0.5), the goal's middle at (0.81, 0.5)."""
     env = make()
-    env.reset(seed=0, options={"agent": (0.1, 0.1)})
+    place(env, (0.1, 0.1))
     _, reward, *_, info = env.step(np.zeros(2, np.float32))
     assert pytest.approx((0.81, 0.5)) == GOAL
     assert reward == pytest.approx(-0.31)
     assert not info["goal"]
-    env.reset(seed=0, options={"agent": (0.1, 0.1), "object": (0.41, 0.8)})
+    place(env, (0.1, 0.1), (0.41, 0.8))
     assert env.step(np.zeros(2, np.float32))[1] == pytest.approx(-0.5)  # 0.4 to the left of it and 0.3 above
 
 
 def test_a_straight_kick_scores() -> None:
     env = make(end_on_goal=False)
-    env.reset(seed=0, options={"agent": (0.38, 0.5)})
+    place(env, (0.38, 0.5))
     for _ in range(2):
         o, reward, terminated, _, info = env.step(np.array([0.3, 0.0], np.float32))
     assert info["goal"]
@@ -61,7 +66,7 @@ def test_a_straight_kick_scores() -> None:
 
 def test_a_goal_may_end_the_episode() -> None:
     env: Any = gymnasium.make(ID, observation="state")
-    env.reset(seed=0, options={"agent": (0.38, 0.5)})
+    place(env, (0.38, 0.5))
     ends = []
     while not (ends and ends[-1] != (False, False)):
         *_, terminated, truncated, info = env.step(np.array([0.3, 0.0], np.float32))
@@ -89,20 +94,20 @@ def test_what_a_goal_is(ball: tuple[float, float], inside: bool) -> None:
 def test_starts() -> None:
     """The ball in the centre, the agent anywhere but on it; with `ball="random"` both anywhere."""
     env = make()
-    starts = np.stack([env.reset(seed=seed)[0] for seed in range(300)])
+    starts = np.stack([env.reset(seed=seed)[0] for seed in range(100)])
     assert (starts[:, 2:] == 0.5).all()
     agent = starts[:, :2]
     assert np.linalg.norm(agent - 0.5, axis=1).min() > REACH
     assert agent.min() < AGENT_RANGE[0] + 0.03
     assert agent.max() > AGENT_RANGE[1] - 0.03
-    assert np.allclose(agent.mean(0), 0.5, atol=0.05)
-    balls = np.stack([make(ball="random").reset(seed=seed)[0][2:] for seed in range(30)])
+    assert np.allclose(agent.mean(0), 0.5, atol=0.1)
+    balls = np.stack([make(ball="random").reset(seed=seed)[0][2:] for seed in range(10)])
     assert (balls.std(0) > 0.1).all()
 
 
 def test_moves_are_bounded_and_reported() -> None:
     env = make()
-    env.reset(seed=0, options={"agent": (0.2, 0.9)})
+    place(env, (0.2, 0.9))
     o, *_, info = env.step(np.array([-0.9, 0.01], np.float32))  # beyond max_step and beyond the field
     assert o[:2] == pytest.approx([AGENT_RANGE[0], 0.91])
     assert info["displacement"] == pytest.approx([AGENT_RANGE[0] - 0.2, 0.01])
@@ -111,57 +116,31 @@ def test_moves_are_bounded_and_reported() -> None:
     assert env.action_space.high.tolist() == pytest.approx([0.3, 0.3])
 
 
-def test_the_seed_fixes_every_number() -> None:
-    def game(seed: int) -> list[float]:
-        env = make(max_step=0.9)
-        env.action_space.seed(7)
-        numbers = env.reset(seed=seed)[0].tolist()
-        for _ in range(20):
-            o, reward, *_ = env.step(env.action_space.sample())
-            numbers += [*o.tolist(), reward]
-        return numbers
-
-    assert game(3) == game(3)
-    assert game(3) != game(4)
-
-
 def test_states_stay_in_their_space() -> None:
     env = make(max_step=0.9)
     env.action_space.seed(0)
     env.reset(seed=0)
-    for _ in range(300):
+    for _ in range(100):
         o, *_ = env.step(env.action_space.sample())
         assert env.observation_space.contains(o)
 
 
 def test_true_states_are_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = 0
-    draw = Cameras.draw
+    draw = renderer.draw
 
     def counted(*arguments: Any) -> np.ndarray:
         nonlocal drawn
         drawn += 1
         return draw(*arguments)
 
-    monkeypatch.setattr(Cameras, "draw", counted)
+    monkeypatch.setattr(renderer, "draw", counted)
     for observation, pictures in (("state", 0), ("scene", 0), ("picture", 2)):
         env = make(observation=observation, size=32)
         env.reset(seed=0)
         env.step(np.zeros(2, np.float32))
         assert drawn == pictures
         env.close()
-
-
-def test_a_goal_is_seen() -> None:
-    """The ball's white lies in the net: those pixels differ between a ball in the goal and one before it."""
-    env = make(observation="picture", size=100, render_mode="rgb_array")
-    pictures = [env.reset(seed=0, options={"agent": (0.1, 0.1), "object": at})[0] for at in (GOAL, (0.6, 0.5))]
-    changed = np.abs(pictures[0].astype(int) - pictures[1]).sum(-1) > 60
-    assert np.array_equal(env.render(), pictures[1])
-    env.close()
-    columns = np.flatnonzero(changed.any(0))
-    assert columns.max() > 75  # the goal is at the right
-    assert changed.sum() > 40
 
 
 @pytest.mark.parametrize(
@@ -176,29 +155,3 @@ def test_a_goal_is_seen() -> None:
 def test_wrong_settings(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         GoalConfig(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"balll": (0.5, 0.5)}, "allowed are 'agent' and 'object'"),
-        ({"agent": (0.5, 0.45)}, "allowed are places more than 0.096 apart"),
-        ({"agent": (1.5, 0.5)}, "agent is .*; allowed are two numbers from 0.05 to 0.95"),
-        ({"object": (0.1, 0.5)}, "object is .*; allowed are two numbers from 0.17 to 0.83"),
-        ({"object": (0.5,)}, "object is .*; allowed are two numbers"),
-    ],
-)
-def test_wrong_starts(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        make().reset(seed=0, options=options)
-
-
-def test_wrong_use() -> None:
-    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
-        make().step(np.zeros(2, np.float32))
-    with pytest.raises(ValueError, match="render_mode is 'film'"):
-        make(render_mode="film")
-    env = make()
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match="allowed are two finite numbers"):
-        env.step(np.array([np.nan, 0.0], np.float32))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palpate.envs.soccer import Scene, Soccer, SoccerConfig, Triples, mechanics, physics
-from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, MOVED_EPSILON, SCALE
-from palpate.envs.soccer.mechanics import TIMESTEP, fence
-from palpate.envs.soccer.physics import Outcome, Physics
+from palpate.envs.soccer import Scene, Soccer, SoccerConfig, Triples, physics
+from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, MOVED_EPSILON, REACH, SCALE
+from palpate.envs.soccer.physics import RADIUS, TIMESTEP, Outcome, Physics, fence
 
-COUNT = 2000
+COUNT = 1000
+SPEED = SoccerConfig().agent_speed
 UPRIGHT = np.array((1, 0, 0, 0), np.float32)
 NORMALS, OFFSETS = fence()
 
@@ -53,7 +53,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched() -> tuple[Physics, Watched]:
-    simulator, watch = Physics(SoccerConfig()), Watched()
+    simulator, watch = Physics(SPEED), Watched()
     simulator._mujoco = watch  # type: ignore[assignment]
     return simulator, watch
 
@@ -63,7 +63,7 @@ def at(*place: float) -> np.ndarray:
 
 
 def gap(outcome: Outcome) -> float:
-    return math.dist(outcome.agent, outcome.object) - SoccerConfig().reach
+    return math.dist(outcome.agent, outcome.object) - REACH
 
 
 def excess(position: np.ndarray) -> np.ndarray:
@@ -71,17 +71,17 @@ def excess(position: np.ndarray) -> np.ndarray:
     return ((np.asarray(position, float) - 0.5) @ NORMALS.T - OFFSETS).max(-1)
 
 
-def replay(triples: Triples, config: SoccerConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def replay(triples: Triples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The slow twin: every time step of every path, from a model and a loop of its own.
 
     Whether the simulator ever listed a contact of agent and ball, how far the ball was from where it lay at the end of
     the path, and how far the agent was ever from where its path has it, [b] each.
     """
-    model = mechanics.build(mujoco, config)
+    model = physics.build_mechanics(mujoco)
     data = mujoco.MjData(model)
     agent_geom = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, "agent")  # the ball is all it can touch
-    height = Physics(config)._height
-    stride = config.agent_speed * TIMESTEP
+    height = Physics(SPEED)._height
+    stride = SPEED * TIMESTEP
     listed, drift, off = [], [], []
     for agent, ball, turned, move in zip(*triples.before, triples.action, strict=True):
         mujoco.mj_resetData(model, data)
@@ -90,7 +90,7 @@ def replay(triples: Triples, config: SoccerConfig) -> tuple[np.ndarray, np.ndarr
         data.qpos[:] = *start, *place, height, *turned
         heading, seen, away = move / length, False, 0.0
         gone = np.append(np.arange(0, length, stride), length)[:, None]
-        velocity = heading * config.agent_speed * SCALE
+        velocity = heading * SPEED * SCALE
         path = start + gone * heading * SCALE  # [t, 2]
         for here, next_ in zip(path, path + velocity * TIMESTEP, strict=True):
             data.qpos[:2], data.qvel[:2] = here, velocity
@@ -117,7 +117,7 @@ def test_contact_means_moved(triples: Triples) -> None:
 
 def test_contacts_are_those_of_the_simulators_list(triples: Triples) -> None:
     """At every time step of every path, nothing skipped; a ball that was not touched did not move in it either."""
-    listed, drift, off = replay(triples, SoccerConfig())
+    listed, drift, off = replay(triples)
     free = ~triples.stopped  # a pinned agent stands back a little from where it touched
     assert free.mean() > 0.9
     assert np.array_equal(listed[free], triples.contact[free])
@@ -131,21 +131,20 @@ def test_contacts_are_where_two_discs_meet(world: Soccer, triples: Triples) -> N
     )
 
 
-def test_the_way_achieved_touches_where_a_ball_was_pinned() -> None:
-    """A heavy ball without bounce slides along the fence before it holds the agent, which then stands back."""
-    world = Soccer(SoccerConfig(contact_share=0.5, stride=1.0, ball_mass=50, agent_speed=1.0, restitution=0.0))
-    held = 0
-    for seed in range(3):
-        triples = world.states(seed, 0, 400)
-        stopped = triples.contact & triples.stopped
-        scene = Scene(*(x[stopped] for x in triples.before))
-        assert world.touches(scene, triples.after.agent[stopped]).all()
-        held += int(stopped.sum())
-    assert held > 20
+def test_the_path_achieved_touches_a_pinned_ball(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heavy ball without bounce slides along the fence before it stops the agent, which is then set back."""
+    monkeypatch.setattr(physics, "BALL_MASS", 50)
+    monkeypatch.setattr(physics, "RESTITUTION", 1e-3)
+    world = Soccer(SoccerConfig(contact_share=0.5, stride=1.0, agent_speed=1.0))
+    triples = world.states(0, 0, 400)
+    stopped = triples.contact & triples.stopped
+    scene = Scene(*(x[stopped] for x in triples.before))
+    assert world.touches(scene, triples.after.agent[stopped]).all()
+    assert stopped.sum() > 7
 
 
 def test_a_ball_at_rest_does_not_creep() -> None:
-    simulator = Physics(SoccerConfig())
+    simulator = Physics(SPEED)
     rng = np.random.default_rng(0)
     for _ in range(20):
         place, turned = rng.uniform(-3, 3, 2), rng.normal(size=4)
@@ -158,7 +157,7 @@ def test_a_ball_at_rest_does_not_creep() -> None:
 def test_skipping_the_free_part_of_the_path_changes_nothing(world: Soccer, triples: Triples) -> None:
     """All of the path simulated, contacts and misses alike: the same end, exactly where nothing was touched."""
     before, after = triples.before, triples.after
-    for i in range(250):
+    for i in range(100):
         state = before.agent[i], before.object[i], before.orientation[i], after.agent[i]
         fast, slow = (world._physics.step(*state, skip=skip) for skip in (True, False))
         assert fast[3:] == slow[3:]
@@ -170,11 +169,11 @@ def test_skipping_the_free_part_of_the_path_changes_nothing(world: Soccer, tripl
 
 def test_a_grazing_touch_leaves_the_ball() -> None:
     """Past the ball, ever closer: untouched, then grazing, then moved by more than the epsilon, and nothing between."""
-    simulator, reach = Physics(SoccerConfig()), SoccerConfig().reach
+    simulator = Physics(SPEED)
     kinds = []
     for depth in np.linspace(-5e-4, 4e-3, 60):
         ball = at(0.5, 0.5)
-        outcome = simulator.step(at(0.5 + reach - depth, 0.2), ball, UPRIGHT, at(0.5 + reach - depth, 0.8))
+        outcome = simulator.step(at(0.5 + REACH - depth, 0.2), ball, UPRIGHT, at(0.5 + REACH - depth, 0.8))
         moved = math.dist(outcome.object, ball)
         assert moved == 0 if not outcome.contact else moved > MOVED_EPSILON
         assert outcome.contact or np.array_equal(outcome.orientation, UPRIGHT)
@@ -188,7 +187,7 @@ def test_a_grazing_touch_leaves_the_ball() -> None:
 
 def test_bodies_are_apart_and_in_their_ranges(triples: Triples) -> None:
     for agent, ball, _ in (triples.before, triples.after):
-        assert (np.linalg.norm(agent.astype(float) - ball, axis=1) - SoccerConfig().reach).min() > GAP * 0.999
+        assert (np.linalg.norm(agent.astype(float) - ball, axis=1) - REACH).min() > GAP * 0.999
         assert excess(ball).max() < 0
         assert agent.min() >= np.float32(AGENT_RANGE[0])
         assert agent.max() <= np.float32(AGENT_RANGE[1])
@@ -204,7 +203,7 @@ def test_the_agent_goes_exactly_where_the_action_says(triples: Triples) -> None:
 
 
 def test_an_agent_that_is_not_pinned_reaches_its_target() -> None:
-    simulator = Physics(SoccerConfig())
+    simulator = Physics(SPEED)
     target = at(0.6123, 0.5377)
     outcome = simulator.step(at(0.2, 0.5), at(0.4, 0.5), UPRIGHT, target)
     assert outcome.contact
@@ -212,10 +211,11 @@ def test_an_agent_that_is_not_pinned_reaches_its_target() -> None:
     assert np.array_equal(outcome.agent, target)
 
 
-@pytest.mark.parametrize("restitution", [0.3, 0.6, 0.8])
-def test_a_head_on_kick(restitution: float) -> None:
+@pytest.mark.parametrize("restitution", [0.3, 0.6])
+def test_a_head_on_kick(restitution: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a body that moves and is not deflected a ball leaves at 1 + e times its speed; the solver sees it move."""
-    simulator, watch = Physics(SoccerConfig(restitution=restitution)), Watched()
+    monkeypatch.setattr(physics, "RESTITUTION", restitution)
+    simulator, watch = Physics(SPEED), Watched()
     simulator._mujoco = watch  # type: ignore[assignment]
     speeds, agent_speeds = [], set()
     for x in np.linspace(0.2, 0.3, 20):  # time steps fall differently into the collision
@@ -223,7 +223,7 @@ def test_a_head_on_kick(restitution: float) -> None:
         simulator.step(at(x, 0.5), at(0.45, 0.5), UPRIGHT, at(0.5, 0.5))
         speeds.append(watch.fastest)
         agent_speeds |= watch.agent_speeds
-    speed = SoccerConfig().agent_speed * SCALE
+    speed = SPEED * SCALE
     assert np.mean(speeds) / speed == pytest.approx(1 + restitution, abs=0.1)
     assert agent_speeds == {0.0, round(speed, 6)}
 
@@ -243,38 +243,32 @@ def test_a_kicked_ball_turns(triples: Triples) -> None:
 
 
 def test_no_action_no_change() -> None:
-    outcome = Physics(SoccerConfig()).step(at(0.4, 0.5), at(0.5, 0.5), UPRIGHT, at(0.4, 0.5))
+    outcome = Physics(SPEED).step(at(0.4, 0.5), at(0.5, 0.5), UPRIGHT, at(0.4, 0.5))
     assert not outcome.contact
     assert np.array_equal(outcome.agent, at(0.4, 0.5))
 
 
-def test_mass_and_inertia() -> None:
-    model = Physics(SoccerConfig(ball_mass=0.5, ball_radius=0.04))._model
-    assert model.body("ball").mass[0] == pytest.approx(0.5)
-    np.testing.assert_allclose(model.body("ball").inertia, 0.4 * 0.5 * 0.4**2)
-
-
-def roll(config: SoccerConfig, place: tuple[float, float], speed: float, rolling: bool) -> tuple[Physics, Any]:
-    simulator = Physics(config)
+def roll(place: tuple[float, float], speed: float, rolling: bool) -> tuple[Physics, Any]:
+    simulator = Physics(SPEED)
     simulator._place(np.array((-4.5, -4.5)), np.array(place), UPRIGHT)
     simulator._data.qvel[2] = speed
-    simulator._data.qvel[6] = speed / simulator._radius if rolling else 0
+    simulator._data.qvel[6] = speed / RADIUS if rolling else 0
     return simulator, simulator._data
 
 
-@pytest.mark.parametrize("friction", [0.15, 0.3, 0.5])
-def test_rolling_friction_slows_a_rolling_ball(friction: float) -> None:
-    simulator, data = roll(SoccerConfig(rolling_friction=friction), (-3, 0), 4.0, True)
+def test_rolling_friction_slows_a_rolling_ball() -> None:
+    friction = physics.ROLLING_FRICTION
+    simulator, data = roll((-3, 0), 4.0, True)
     mujoco.mj_step(simulator._model, data, nstep=50)
     slowed = (4 - data.qvel[2]) / (9.81 * 50 * TIMESTEP)
     assert 0.6 * friction < slowed < friction  # the friction cone is shared with sliding
-    assert data.qvel[6] * simulator._radius == pytest.approx(data.qvel[2], rel=0.3)
+    assert data.qvel[6] * RADIUS == pytest.approx(data.qvel[2], rel=0.3)
 
 
 def test_sliding_friction_makes_a_sliding_ball_roll() -> None:
-    simulator, data = roll(SoccerConfig(), (-3, 0), 4.0, False)
+    simulator, data = roll((-3, 0), 4.0, False)
     mujoco.mj_step(simulator._model, data, nstep=100)
-    assert 0.5 < data.qvel[6] * simulator._radius / data.qvel[2] < 1.05
+    assert 0.5 < data.qvel[6] * RADIUS / data.qvel[2] < 1.05
     assert 1 < data.qvel[2] < 3
     assert data.qpos[4] == pytest.approx(simulator._height, abs=0.01)
 
@@ -282,7 +276,7 @@ def test_sliding_friction_makes_a_sliding_ball_roll() -> None:
 def test_a_ball_rolls_alike_in_all_directions() -> None:
     lengths = []
     for angle in np.linspace(0, math.pi / 2, 7):
-        simulator, data = roll(SoccerConfig(), (0, 0), 0.0, False)
+        simulator, data = roll((0, 0), 0.0, False)
         along = np.array((math.cos(angle), math.sin(angle)))
         data.qvel[2:4] = 3 * along
         assert simulator._wait(np.array((-4.5, -4.5)))
@@ -290,11 +284,10 @@ def test_a_ball_rolls_alike_in_all_directions() -> None:
     assert max(lengths) / min(lengths) < 1.03
 
 
-@pytest.mark.parametrize("restitution", [0.3, 0.6, 0.8])
-def test_restitution_at_the_fence(restitution: float) -> None:
-    simulator, data = roll(SoccerConfig(restitution=restitution), (3.2, 0), 5.0, True)
+def test_restitution_at_the_fence() -> None:
+    simulator, data = roll((3.2, 0), 5.0, True)
     mujoco.mj_step(simulator._model, data, nstep=12)
-    assert -data.qvel[2] / 5 == pytest.approx(restitution, abs=0.12)
+    assert -data.qvel[2] / 5 == pytest.approx(physics.RESTITUTION, abs=0.12)
 
 
 # The fence
@@ -315,7 +308,7 @@ def test_no_ball_gets_through_the_fence(
     assert excess(simulator._data.qpos[2:4] / SCALE + 0.5) < 1e-4
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(
     round_=st.floats(0, 2 * math.pi),
     inset=st.floats(0.0011, 0.06),
@@ -329,14 +322,13 @@ def test_pressed_against_the_fence(
     """Straight on, aslant, along the fence and into its corners: no explosion, no tunnel, bodies apart, no detour."""
     simulator, watch = watched
     watch.forget()
-    reach = SoccerConfig().reach
     outward = np.array((math.cos(round_), math.sin(round_)))
     to_fence = (OFFSETS / np.maximum(NORMALS @ outward, 1e-9)).min()  # along the ray from the centre
     ball = (0.5 + outward * (to_fence - inset)).astype(np.float32)
     side = round_ + approach
     heading = np.array((math.cos(side), math.sin(side)))
-    agent = np.clip(ball - heading * (reach + distance), *AGENT_RANGE).astype(np.float32)
-    if math.dist(agent, ball) < reach + GAP:
+    agent = np.clip(ball - heading * (REACH + distance), *AGENT_RANGE).astype(np.float32)
+    if math.dist(agent, ball) < REACH + GAP:
         return  # not a state: the border left no room
     target = np.clip(ball + heading * beyond, *AGENT_RANGE).astype(np.float32)
     outcome = simulator.step(agent, ball, UPRIGHT, target)
@@ -356,11 +348,11 @@ def test_pressed_against_the_fence(
 
 def test_a_pinned_ball_stops_the_agent() -> None:
     """Head on against the straight side, from near and from far: the agent stops one gap short of the ball."""
-    simulator = Physics(SoccerConfig())
+    simulator = Physics(SPEED)
     for start in (0.3, 0.6, 0.72):
         outcome = simulator.step(at(start, 0.5), at(0.82, 0.5), UPRIGHT, at(0.95, 0.5))
         assert outcome.stopped
-        assert start <= outcome.agent[0] < 0.95 - SoccerConfig().reach
+        assert start <= outcome.agent[0] < 0.95 - REACH
         assert outcome.agent[1] == pytest.approx(0.5)
         assert gap(outcome) == pytest.approx(GAP, rel=0.02)
 
@@ -372,6 +364,6 @@ def test_some_triples_are_pinned(triples: Triples) -> None:
 
 def test_the_time_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(physics, "TIME_LIMIT", 0.2)
-    outcome = Physics(SoccerConfig()).step(at(0.3, 0.5), at(0.45, 0.5), UPRIGHT, at(0.5, 0.5))
+    outcome = Physics(SPEED).step(at(0.3, 0.5), at(0.45, 0.5), UPRIGHT, at(0.5, 0.5))
     assert not outcome.settled
     assert outcome.contact

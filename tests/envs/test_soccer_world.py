@@ -46,18 +46,12 @@ def test_drops_are_counted_row_by_row(world: Soccer, whole: Triples) -> None:
 
 
 def test_same_seed_same_bytes_and_another_seed_others(world: Soccer, whole: Triples) -> None:
-    with Soccer(SoccerConfig(size=32)) as again:
+    with Soccer(SoccerConfig(size=100, view="first", shadows=True)) as again:  # cameras do not change the states
         assert same(again.states(3, 0, COUNT), whole)
         assert not same(again.states(4, 0, COUNT), whole)
     one, two = (world.rows(3, 2, 5) for _ in range(2))
     assert np.array_equal(one.observation, two.observation)
     assert np.array_equal(one.next_observation, two.next_observation)
-
-
-@pytest.mark.parametrize("changes", [{"view": "first"}, {"size": 100}, {"shadows": True}])
-def test_cameras_do_not_change_the_states(changes: dict[str, Any], whole: Triples) -> None:
-    with Soccer(SoccerConfig(**changes)) as other:
-        assert same(other.states(3, 0, COUNT), whole)
 
 
 def test_views_differ_only_in_the_observation(world: Soccer) -> None:
@@ -90,14 +84,14 @@ def test_rows_are_the_states_with_their_pictures(world: Soccer, whole: Triples) 
     assert set(rows.dropped) == {"grazing", "unsettled", "missed"}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.9, 1.0])
+@pytest.mark.parametrize("share", [0.2, 1.0])
 def test_the_share_of_contacts_is_the_wanted_one(share: float) -> None:
-    contact = Soccer(SoccerConfig(contact_share=share)).states(0, 0, 300).contact
-    assert contact.mean() == share if share in (0, 1) else contact.mean() == pytest.approx(share, abs=0.07)
+    contact = Soccer(SoccerConfig(contact_share=share)).states(0, 0, 200).contact
+    assert contact.mean() == share if share in (0, 1) else contact.mean() == pytest.approx(share, abs=0.08)
 
 
 def test_random_motion_has_a_rate_of_its_own() -> None:
-    natural = Soccer(SoccerConfig(contact_share=None)).states(0, 0, 1000)
+    natural = Soccer(SoccerConfig(contact_share=None)).states(0, 0, 500)
     assert 0.03 < natural.contact.mean() < 0.2
 
 
@@ -161,39 +155,12 @@ def test_rows_that_do_not_exist(world: Soccer, seed: int, start: int, stop: int)
         ({"contact_share": 1.5}, "contact_share is 1.5; allowed is a share from 0 to 1"),
         ({"contact_share": float("nan")}, "contact_share is nan"),
         ({"size": 8}, "size is 8; allowed is 16 to 2048"),
-        ({"ball_radius": 0.0}, "ball_radius is 0.0; allowed is 0.02 to 0.06"),
-        ({"agent_radius": 0.3}, "agent_radius is 0.3; allowed is"),
-        ({"agent_radius": 0.06, "ball_radius": 0.06}, "cannot get behind a ball at the fence"),
-        ({"view": "first", "agent_radius": 0.02, "ball_radius": 0.03}, "is below all four cameras"),
         ({"agent_speed": 0.0}, "agent_speed is 0.0; allowed is"),
-        ({"ball_mass": -1.0}, "ball_mass is -1.0; allowed is"),
-        ({"sliding_friction": 0.0}, "sliding_friction is 0.0; allowed is"),
-        ({"rolling_friction": 0.0}, "rolling_friction is 0.0; allowed is"),
-        ({"restitution": 1.0}, "restitution is 1.0; allowed is"),
     ],
 )
 def test_impossible_settings(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SoccerConfig(**options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"agent_radius": 0.02, "ball_radius": 0.02},
-        {"agent_radius": 0.06, "ball_radius": 0.055},
-        {"agent_speed": 0.1},
-        {"agent_speed": 1.0, "restitution": 0.9, "ball_mass": 50.0},
-        {"rolling_friction": 0.1, "sliding_friction": 0.1},
-        {"rolling_friction": 1.0, "sliding_friction": 1.0, "restitution": 0.0},
-    ],
-)
-def test_allowed_settings_work(options: dict[str, Any]) -> None:
-    triples = Soccer(SoccerConfig(**options)).states(0, 0, 100)
-    moved = np.linalg.norm(triples.after.object - triples.before.object, axis=1)
-    assert np.array_equal(triples.contact, moved > 0)
-    assert 25 < triples.contact.sum() < 75
-    assert sum(triples.dropped.values()) < 20
 
 
 def test_the_goals_lie_inside_the_fence() -> None:
@@ -215,10 +182,9 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_importing_does_not_import_mujoco() -> None:
+def test_importing_registers_the_ids_without_importing_mujoco() -> None:
     code = (
-        "import sys, palpate, palpate.cli, palpate.envs.registration as r\n"
-        "r.register(); r.SoccerConfig()\nassert 'mujoco' not in sys.modules"
+        "import sys, gymnasium, palpate.envs\ngymnasium.spec('palpate/Soccer-v0')\nassert 'mujoco' not in sys.modules"
     )
     done = run(code)
     assert (done.returncode, done.stderr) == (0, "")
@@ -242,20 +208,15 @@ DRAW = (
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere MuJoCo's own choice works")
-def test_a_backend_is_chosen_before_the_import() -> None:
-    done = run(DRAW)
+@pytest.mark.parametrize("before", ["", "import mujoco\n"])
+def test_a_backend_is_chosen(before: str) -> None:
+    done = run(before + DRAW)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() in (["egl", "True"], ["osmesa", "True"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere MuJoCo's own choice works")
-def test_mujoco_may_be_imported_first() -> None:
-    done = run("import mujoco\n" + DRAW)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the packages named are Debian's")
-@pytest.mark.parametrize("backend", ["osmesa", "glfw", "nonsense", "off"])
+@pytest.mark.parametrize("backend", ["osmesa", "nonsense"])
 def test_the_users_backend_is_kept_and_its_failure_says_what_to_install(backend: str) -> None:
     done = run(DRAW, MUJOCO_GL=backend, DISPLAY="", WAYLAND_DISPLAY="")
     if done.returncode == 0:

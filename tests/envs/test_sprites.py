@@ -10,6 +10,7 @@ from torch import Tensor
 
 from palpate.envs.sprites import (
     AGENT_COLOUR,
+    AGENT_RADIUS,
     CHECKER_SIDE,
     FIGURE,
     MOVED_EPSILON,
@@ -42,7 +43,7 @@ def sample(world: Sprites, count: int, seed: int = 0) -> Triple:
 @pytest.fixture(scope="module", params=list(CONFIGURATIONS))
 def drawn(request: pytest.FixtureRequest) -> tuple[Sprites, Triple]:
     world = Sprites(SpritesConfig(**CONFIGURATIONS[request.param]))
-    return world, sample(world, 20_000)
+    return world, sample(world, 10_000)
 
 
 def scene(agent: tuple[float, float], thing: tuple[float, float], angle: float = math.pi / 4) -> Scene:
@@ -74,15 +75,9 @@ def test_touched_if_and_only_if_moved(drawn: tuple[Sprites, Triple]) -> None:
     assert torch.equal(triple.angle[~triple.contact], triple.angle_next[~triple.contact])
 
 
-def test_contacts_are_those_of_the_sweep(drawn: tuple[Sprites, Triple]) -> None:
-    world, triple = drawn
-    again = world.touches(Scene(triple.agent, triple.object, triple.angle), triple.displacement)
-    assert torch.equal(again, triple.contact)
-
-
 def test_bodies_are_apart_before_and_after(drawn: tuple[Sprites, Triple]) -> None:
     world, t = drawn
-    radius = world.config.agent_radius - 1e-6
+    radius = AGENT_RADIUS - 1e-6
     assert gap_between(world, t.agent, t.object, t.angle).min() > radius
     assert gap_between(world, t.agent_next, t.object_next, t.angle_next).min() > radius
 
@@ -115,7 +110,7 @@ def test_half_of_the_triples_are_contacts(drawn: tuple[Sprites, Triple]) -> None
 
 
 @pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_the_share_of_contacts_is_the_wanted_one(share: float, body: Any) -> None:
     contact = Sprites(SpritesConfig(body=body, contact_share=share)).sample(4000, generator(1)).contact
     got = contact.double().mean().item()
@@ -127,7 +122,7 @@ def test_random_motion_has_a_rate_of_its_own(body: Any) -> None:
     world = Sprites(SpritesConfig(body=body, contact_share=None))
     triple = sample(world, 10_000)
     assert 0.05 < triple.contact.double().mean() < 0.6
-    assert gap_between(world, triple.agent, triple.object, triple.angle).min() > world.config.agent_radius - 1e-6
+    assert gap_between(world, triple.agent, triple.object, triple.angle).min() > AGENT_RADIUS - 1e-6
 
 
 def test_same_seed_same_bytes_and_another_seed_others() -> None:
@@ -137,12 +132,6 @@ def test_same_seed_same_bytes_and_another_seed_others() -> None:
         assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
         assert not torch.equal(first.agent, other.agent)
         assert all(torch.equal(x, y) for x, y in zip(one.render_pair(first), two.render_pair(second), strict=True))
-
-
-def test_reset_gives_scenes_apart() -> None:
-    world = Sprites(SpritesConfig(body="rectangle"))
-    start = world.reset(1000, generator())
-    assert gap_between(world, *start).min() > world.config.agent_radius - 1e-6
 
 
 # The sweep
@@ -173,7 +162,7 @@ def test_sweep_agrees_with_dense_sampling_of_the_path(source: str, body: Any) ->
     displacement = move.double().numpy()
     path = agent[:, None] + np.linspace(0, 1, steps)[:, None] * displacement[:, None]
     nearest = disc_to_box(path, thing, angle, world.config.half_sides).min(1)
-    touched, radius = world.touches(start, move).numpy(), world.config.agent_radius
+    touched, radius = world.touches(start, move).numpy(), AGENT_RADIUS
     # Sampling sees the path at most half a step too far away, never too near; 1e-6 is float32's share.
     half_step = np.linalg.norm(displacement, axis=1) / (steps - 1) / 2
     assert (nearest[touched] <= (radius + half_step + 1e-6)[touched]).all()
@@ -197,10 +186,10 @@ def test_sweep_by_hand() -> None:
 
 
 def test_sweep_through_a_thin_rectangle_far_from_all_its_corners() -> None:
-    world = Sprites(SpritesConfig(body="rectangle", agent_radius=0.01))
+    world = Sprites(SpritesConfig(body="rectangle"))
     upright = scene((0.1, 0.5), (0.5, 0.5), angle=math.pi / 2)
     assert world.touches(upright, torch.tensor([[0.8, 0.01]])).tolist() == [True]
-    assert world.touches(upright, torch.tensor([[0.8, 0.4]])).tolist() == [False]
+    assert world.touches(upright, torch.tensor([[0.8, 0.6]])).tolist() == [False]
 
 
 # step
@@ -237,7 +226,7 @@ def test_steps_obey_the_same_law_as_samples(body: Any) -> None:
         moved = (t.object_next - t.object).norm(dim=1)
         assert torch.equal(t.contact, moved > MOVED_EPSILON)
         assert (moved[~t.contact] == 0).all()
-        assert gap_between(world, t.agent_next, t.object_next, t.angle_next).min() > world.config.agent_radius - 1e-6
+        assert gap_between(world, t.agent_next, t.object_next, t.angle_next).min() > AGENT_RADIUS - 1e-6
         assert t.agent_next.min() >= 0.045 - 1e-6
         assert t.agent_next.max() <= 0.955 + 1e-6
         inside = ((here.agent + wanted - 0.5).abs() < 0.455).all(1)
@@ -248,11 +237,16 @@ def test_steps_obey_the_same_law_as_samples(body: Any) -> None:
 # Pictures
 
 
+def light(world: Sprites, what: Scene) -> Tensor:
+    """The picture [3, h, w] of one scene, from 0 to 1."""
+    return world.render(what)[0] / 255
+
+
 def ink(world: Sprites, what: Scene, colour: tuple[int, int, int]) -> np.ndarray:
     """Coverage [h, w] of one colour on black: how much of each pixel has it, from the channel where the other is weak.
 
     The scene's other sprite must stand in the other half (x < 0.5 the object, x > 0.5 the agent)."""
-    picture = world.render(what, torch.float32)[0].double().numpy()
+    picture = light(world, what).double().numpy()
     channel = int(np.argmax(colour))
     alpha = picture[channel] * 255 / colour[channel]
     half = world.config.size // 2
@@ -268,7 +262,7 @@ def centroid(alpha: np.ndarray) -> tuple[float, float]:
     return (alpha.sum(0) * places).sum() / alpha.sum(), (alpha.sum(1) * places[::-1]).sum() / alpha.sum()
 
 
-SIZES = [32, 48, 64, 100, 128]
+SIZES = [32, 100]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -315,8 +309,7 @@ def test_rectangle_lies_along_its_angle() -> None:
         assert math.sqrt(3 * values[1]) == pytest.approx(0.165, rel=0.02)  # variance of a side is half^2 / 3
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("what", ["object", "agent", "rectangle"])
+@pytest.mark.parametrize(("what", "axis"), [("object", 0), ("agent", 1), ("rectangle", 0), ("rectangle", 1)])
 def test_a_quarter_pixel_of_state_is_a_quarter_pixel_of_picture(what: str, axis: int) -> None:
     body: Any = "rectangle" if what == "rectangle" else "diamond"
     world = Sprites(SpritesConfig(body=body))
@@ -358,27 +351,10 @@ def test_the_figure_lies_inside_the_touching_disc() -> None:
 
 def test_agents_in_the_corners_are_drawn_whole() -> None:
     world = Sprites()
-    middle = world.render(scene((0.5, 0.5), (0.8, 0.3)), torch.float32)[0, 0].sum()
+    middle = light(world, scene((0.5, 0.5), (0.8, 0.3)))[0].sum()
     for corner in ((0.045, 0.045), (0.955, 0.045), (0.045, 0.955), (0.955, 0.955)):
-        drawn_there = world.render(scene(corner, (0.8, 0.3)), torch.float32)[0, 0].sum()
+        drawn_there = light(world, scene(corner, (0.8, 0.3)))[0].sum()
         assert drawn_there.item() == pytest.approx(middle.item(), rel=0.01)
-
-
-@pytest.mark.parametrize("name", list(CONFIGURATIONS))
-@pytest.mark.parametrize("size", SIZES)
-def test_pictures_of_any_size_and_float_agrees_with_bytes(size: int, name: str) -> None:
-    world = Sprites(SpritesConfig(size=size, **CONFIGURATIONS[name]))
-    start = world.reset(20, generator(size))
-    as_bytes, as_float = world.render(start), world.render(start, torch.float32)
-    assert world.observation_shape == (3, size, size)
-    assert as_bytes.shape == as_float.shape == (20, 3, size, size)
-    assert as_bytes.dtype == torch.uint8
-    assert as_float.min() >= 0
-    assert as_float.max() <= 1
-    # Half a shade for each time a pixel is rounded: once for the ground and once for each sprite over it.
-    assert (as_bytes.float() - 255 * as_float).abs().max() <= 1.5
-    assert (as_bytes.float() - 255 * as_float).mean().abs() < 0.05
-    assert world.render(start, torch.bfloat16).dtype == torch.bfloat16
 
 
 def test_render_pair_is_render_of_before_and_after() -> None:
@@ -398,19 +374,19 @@ def test_background_moves_with_the_agent_and_sprites_stay_in_the_fixed_frame(axi
     moved = list(agent)
     moved[axis] += k / 2 / size
     scenes = [scene(tuple(at), thing) for at in (agent, moved)]  # type: ignore[arg-type]
-    here, there = (world.render(s, torch.float32)[0] for s in scenes)
-    empty = torch.stack([plain.render(s, torch.float32)[0].sum(0) for s in scenes]).amax(0) == 0
+    here, there = (light(world, s) for s in scenes)
+    empty = torch.stack([light(plain, s).sum(0) for s in scenes]).amax(0) == 0
     # To the right the background slides left; upwards it slides down, to larger rows.
     shifted = here.roll(-k if axis == 0 else k, 2 if axis == 0 else 1)
     inside = torch.zeros(size, size, dtype=torch.bool)
     inside[k:-k, k:-k] = True
     seen = empty & empty.roll(-k if axis == 0 else k, 1 - axis) & inside
     assert seen.double().mean() > 0.5
-    torch.testing.assert_close(shifted[:, seen], there[:, seen], atol=1e-3, rtol=0)
+    torch.testing.assert_close(shifted[:, seen], there[:, seen], atol=0.004, rtol=0)
     assert (here - there)[:, seen].abs().max() > 0.1
     # The sprites are where they are without a background.
     for drawn_scene, picture in zip(scenes, (here, there), strict=True):
-        bare = plain.render(drawn_scene, torch.float32)[0]
+        bare = light(plain, drawn_scene)
         for colour in (AGENT_COLOUR, OBJECT_COLOUR):
             full = (bare - torch.tensor(colour).view(3, 1, 1) / 255).abs().amax(0) < 1e-4
             assert full.any()
@@ -421,10 +397,10 @@ def test_background_repeats_after_two_squares_and_is_inverted_after_one() -> Non
     world = Sprites(SpritesConfig(background=True))
     one_square = CHECKER_SIDE / 2  # of agent movement
     far = 0.8, 0.8  # the object, out of the strip looked at
-    pictures = [world.render(scene((0.3 + i * one_square, 0.9), far), torch.float32)[0, :, 60:, :60] for i in range(3)]
-    torch.testing.assert_close(pictures[0], pictures[2], atol=1e-4, rtol=0)
+    pictures = [light(world, scene((0.3 + i * one_square, 0.9), far))[:, 60:, :60] for i in range(3)]
+    torch.testing.assert_close(pictures[0], pictures[2], atol=0.004, rtol=0)
     middle = (pictures[0] + pictures[1]) / 2
-    torch.testing.assert_close(middle, middle[:, :1, :1].expand_as(middle), atol=1e-4, rtol=0)
+    torch.testing.assert_close(middle, middle[:, :1, :1].expand_as(middle), atol=0.004, rtol=0)
     assert (pictures[0] - pictures[1]).abs().max() > 0.2
 
 
@@ -444,42 +420,8 @@ def test_without_background_the_ground_is_black() -> None:
         ({"body": "circle"}, "body is 'circle'; allowed are 'diamond' and 'rectangle'"),
         ({"contact_share": 1.1}, r"contact_share is 1\.1; allowed is a share from 0 to 1, or None for the natural one"),
         ({"contact_share": -0.1}, r"contact_share is -0\.1"),
-        ({"agent_radius": 0.0}, r"agent_radius is 0\.0; allowed is 0\.01 of the picture or more"),
-        ({"agent_radius": 0.3}, r"agent_radius is 0\.3 and the diamond reaches 0\.085 .* together at most 0\.25"),
-        ({"diamond_half_diagonal": 0.0}, "the diamond's half sides are .* allowed is more than 0"),
-        (
-            {"diamond_half_diagonal": 0.22},
-            r"the diamond reaches 0\.22 from its centre; allowed is a reach of at most 0\.2",
-        ),
-        ({"body": "rectangle", "rectangle_half_sides": (0.19, 0.1)}, r"the rectangle reaches 0\.215"),
-        ({"body": "rectangle", "rectangle_half_sides": (0.1, -0.1)}, "the rectangle's half sides .* more than 0"),
     ],
 )
 def test_impossible_worlds_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SpritesConfig(**changes)
-
-
-def test_the_smallest_bodies_still_reach_the_wanted_share() -> None:
-    world = Sprites(SpritesConfig(agent_radius=0.01, diamond_half_diagonal=1e-4))
-    contact = world.sample(1000, generator()).contact
-    assert contact.double().mean().item() == pytest.approx(0.5, abs=0.06)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"agent_radius": 0.1, "diamond_half_diagonal": 0.15},
-        {"agent_radius": 0.125, "diamond_half_diagonal": 0.125},
-        {"agent_radius": 0.05, "body": "rectangle", "rectangle_half_sides": (0.19, 0.06)},
-    ],
-    ids=["large", "largest diamond", "largest rectangle"],
-)
-def test_bodies_as_large_as_allowed_obey_the_law_too(changes: dict[str, Any]) -> None:
-    world = Sprites(SpritesConfig(**changes))
-    t = sample(world, 6000)
-    moved = (t.object_next - t.object).norm(dim=1)
-    assert torch.equal(t.contact, moved > MOVED_EPSILON)
-    radius = world.config.agent_radius - 1e-6
-    assert (gap_between(world, t.agent, t.object, t.angle) <= radius).sum() == 0
-    assert (gap_between(world, t.agent_next, t.object_next, t.angle_next) <= radius).sum() == 0

@@ -9,7 +9,7 @@ from palpate.cli.parsing import Positional
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a trained model to one file that runs without palpate; see docs/deploy.md.
+    """Write a trained model to one file that runs without palpate; see docs/guide/deploy.md.
 
     Input: raw observations, in batches of any size. Output: agent, object, covariance and orientation, in the action's
     unit. The export is compared with the model first, and not written if they disagree.
@@ -41,5 +41,5 @@ class Export:
         made = export(model, out, format=self.format, observation=observation, overwrite=self.force)
         print(f"{made.path}: {made.bytes / 1e6:.1f} MB, {time.monotonic() - start:.1f} s")
         shapes = {"observation": made.metadata["input"]} | made.metadata["outputs"]
-        print("\n".join(f"  {name:<12} {said['dtype']:<8} {said['shape']}" for name, said in shapes.items()))
+        print("\n".join(f"  {name:<12} {about['dtype']:<8} {about['shape']}" for name, about in shapes.items()))
         print(f"It differs from the model by at most {made.difference:.1g} of an action, over {made.rows} observations")

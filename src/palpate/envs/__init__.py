@@ -1,4 +1,4 @@
-"""Worlds: where triples come from. Importing this makes their ids known to `gymnasium.make`."""
+"""Our worlds. Importing this registers their ids with Gymnasium."""
 
 from palpate.envs.registration import register
 

@@ -9,25 +9,23 @@ import numpy as np
 
 from palpate.envs.options import configured
 from palpate.envs.shells import SoccerEnv, displacement
-from palpate.envs.soccer import Scene, SoccerConfig
-from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, GOAL_DEPTH, GOAL_MOUTH, RIGHT_GOAL
+from palpate.envs.soccer import Scene
+from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, GOAL_DEPTH, GOAL_MOUTH, REACH, RIGHT_GOAL
 
 MAX_STEPS = 20  # of an episode, the paper's; Gymnasium's TimeLimit truncates there
 GOAL = (RIGHT_GOAL[0] + GOAL_DEPTH / 2, RIGHT_GOAL[1])  # barycentre: between goal line and net, between the posts
 CENTRE = (0.5, 0.5)
+# Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.003.
+AGENT_SPEED = 0.3
 WHOLE_RANGE = round(AGENT_RANGE[1] - AGENT_RANGE[0], 6)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoalConfig:
-    """Settings that the paper leaves open; lengths are shares of the unit square's side."""
-
-    # state: [agent, ball]; scene: and the ball's orientation, all that `draw` needs. Neither draws anything.
+    # state: [agent, ball]; scene: the ball's orientation as well, so that it can be drawn. Neither draws anything.
     observation: Literal["picture", "state", "scene"] = "picture"
     ball: Literal["centre", "random"] = "centre"  # where it starts; the paper is ambiguous
     max_step: float = 0.3  # largest displacement along an axis
-    # Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.003.
-    agent_speed: float = 0.3
     end_on_goal: bool = True  # whether a goal terminates the episode; the paper gives the maximal length alone
     size: int = 100  # pixels on a side
 
@@ -48,69 +46,44 @@ def scored(ball: np.ndarray) -> bool:
 @final
 class SoccerGoalEnv(SoccerEnv):
     """One game. Observations are pictures [h, w, 3] in third person, the true state [agent, ball], or the scene, which
-    has the ball's orientation too; an action is the agent's wanted displacement, and a step lasts until the ball rests.
+    has the ball's orientation too. An action is the agent's wanted displacement, and a step lasts until the ball rests.
 
-    The reward is the negative distance between ball and goal, barycentre to barycentre, after the step; so it is never
-    positive, and an episode's return says how soon the ball came how near. `info` holds what `SoccerEnv`'s does, and
-    `goal`, whether the ball lies in the right goal. `reset(options={"agent": ..., "object": ...})` places one or both.
-    `width` and `height` are those of `render`, the observation's size when left out.
+    The reward is the negative distance between ball and goal, barycentre to barycentre, after the step. `info` holds
+    what `SoccerEnv`'s does, and `goal`: the ball lies in the right goal. `width` and `height` are those of `render`, by
+    default the observation's size.
     """
 
-    def _configure(self, options: dict[str, Any]) -> SoccerConfig:
+    def __init__(
+        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
+    ) -> None:
         self.config = configured(GoalConfig, options)
-        return SoccerConfig(view="third", size=self.config.size, agent_speed=self.config.agent_speed)
-
-    def _spaces(self) -> tuple[gymnasium.spaces.Box, np.float32]:
-        pictures, _ = super()._spaces()
+        super().__init__(render_mode, width, height, size=self.config.size, agent_speed=AGENT_SPEED)
         most = np.float32(self.config.max_step)
-        if self.config.observation == "picture":
-            return pictures, most
-        return gymnasium.spaces.Box(*_bounds(self.config.observation), dtype=np.float32), most
+        self.action_space = gymnasium.spaces.Box(-most, most, (2,), np.float32)
+        if self.config.observation != "picture":
+            self.observation_space = gymnasium.spaces.Box(*_bounds(self.config.observation), dtype=np.float32)
 
-    def _displacement(self, action: np.ndarray) -> np.ndarray:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         most = np.float32(self.config.max_step)
-        return np.clip(displacement(action), -most, most)
+        observation, _, _, _, info = super().step(np.clip(displacement(action), -most, most))
+        reward = -math.dist(info["object"], GOAL)
+        return observation, reward, self.config.end_on_goal and info["goal"], False, info
 
-    def _judge(self, info: dict[str, Any]) -> tuple[float, bool]:
-        return -math.dist(info["object"], GOAL), self.config.end_on_goal and info["goal"]
-
-    def _start(self, options: dict[str, Any]) -> Scene:
-        unknown = options.keys() - {"agent", "object"}
-        if unknown:
-            raise ValueError(
-                f"options of reset are {sorted(options)}; allowed are 'agent' and 'object', two numbers each"
-            )
+    def _start(self) -> Scene:
         scene = self.world.reset(self.np_random)
-        ball = CENTRE if self.config.ball == "centre" else scene.object[0]
-        position = _place(options.get("object", ball), "object", FENCE_RANGE)
+        ball = np.array([CENTRE], np.float32) if self.config.ball == "centre" else scene.object
         while True:
-            place = options.get("agent", self.np_random.uniform(*AGENT_RANGE, 2))
-            agent = _place(place, "agent", AGENT_RANGE)
-            if math.dist(agent, position) > self.world.config.reach + GAP:
-                return Scene(agent[None], position[None], scene.orientation)
-            if "agent" in options:
-                raise ValueError(
-                    f"agent is {place} and the ball at {position.tolist()}; allowed are places more than "
-                    f"{self.world.config.reach + GAP:g} apart"
-                )
+            agent = self.np_random.uniform(*AGENT_RANGE, 2).astype(np.float32)
+            if math.dist(agent, ball[0]) > REACH + GAP:
+                return Scene(agent[None], ball, scene.orientation)
 
-    def _observation(self, scene: Scene) -> np.ndarray:
+    def _observation(self) -> np.ndarray:
         if self.config.observation == "picture":
-            return super()._observation(scene)
-        if self._window is not None:
-            self._window.show(scene)
-        return np.concatenate([x[0] for x in (scene if self.config.observation == "scene" else scene[:2])])
+            return super()._observation()
+        return np.concatenate([x[0] for x in (self.scene if self.config.observation == "scene" else self.scene[:2])])
 
-    def _info(self, scene: Scene) -> dict[str, Any]:
-        return super()._info(scene) | {"goal": scored(scene.object[0])}
-
-
-def _place(place: Any, name: str, allowed: tuple[float, float]) -> np.ndarray:
-    low, high = allowed
-    found = np.asarray(place, dtype=np.float32)
-    if found.shape != (2,) or not ((found >= np.float32(low)) & (found <= np.float32(high))).all():
-        raise ValueError(f"{name} is {place}; allowed are two numbers from {low} to {high}")
-    return found
+    def _info(self) -> dict[str, Any]:
+        return super()._info() | {"goal": scored(self.scene.object[0])}
 
 
 def _bounds(observation: str) -> tuple[np.ndarray, np.ndarray]:

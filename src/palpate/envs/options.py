@@ -1,4 +1,4 @@
-"""Options of a world that a user writes by name."""
+"""Options of a world, by name."""
 
 import difflib
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ def configured(config: type[Config], options: Mapping[str, Any]) -> Config:
     return config(**options)
 
 
-def demand_size(size: Any, most: int) -> None:
+def require_size(size: Any, most: int) -> None:
     if not isinstance(size, Integral) or not 16 <= int(size) <= most:
         raise ValueError(f"size is {size!r}; allowed is 16 to {most} pixels, one number for both sides")
 
 
-def demand_share(share: float | None) -> None:
+def require_share(share: float | None) -> None:
     if share is not None and not 0 <= share <= 1:
         raise ValueError(f"contact_share is {share}; allowed is a share from 0 to 1, or None for the natural one")

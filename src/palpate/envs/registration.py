@@ -24,14 +24,12 @@ TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes tha
 
 
 def register() -> None:
-    """Make the ids known to `gymnasium.make`; `import palpate.envs` has done so."""
+    """Register the ids with Gymnasium; `import palpate.envs` does so."""
     for shell, worlds in (("SpritesEnv", SPRITES), ("SoccerEnv", SOCCER)):
         for name, options in worlds.items():
-            if name not in gymnasium.registry:
-                gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
+            gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
     for name, options in TASKS.items():
-        if name not in gymnasium.registry:
-            gymnasium.register(name, "palpate.envs.goal:SoccerGoalEnv", kwargs=options, max_episode_steps=MAX_STEPS)
+        gymnasium.register(name, "palpate.envs.goal:SoccerGoalEnv", kwargs=options, max_episode_steps=MAX_STEPS)
 
 
 def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites:
@@ -49,13 +47,8 @@ def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: 
 def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Any:
     """The world behind an id: `Sprites`, which streams batches on `device`, or `Soccer`, which makes rows on the CPU.
 
-    Typed as Any: the id determines the type. Close a soccer world after use.
+    Typed as Any: the id determines the type.
     """
-    config = _config(env_id, options)
-    return Soccer(config) if isinstance(config, SoccerConfig) else Sprites(config, device)
-
-
-def _config(env_id: str, options: dict[str, Any]) -> SoccerConfig | SpritesConfig:
     worlds = SPRITES | SOCCER
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
@@ -63,4 +56,6 @@ def _config(env_id: str, options: dict[str, Any]) -> SoccerConfig | SpritesConfi
         others = "" if env_id.startswith("palpate/") else "; one of another package is written MODULE:ID"
         raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}{others}")
     options = worlds[env_id] | options
-    return configured(SoccerConfig, options) if env_id in SOCCER else configured(SpritesConfig, options)
+    if env_id in SOCCER:
+        return Soccer(configured(SoccerConfig, options))
+    return Sprites(configured(SpritesConfig, options), device)

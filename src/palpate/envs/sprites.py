@@ -7,6 +7,7 @@ random. Nothing here synchronises with the host, so sampling and drawing may be 
 Legend: b batch, k candidates, p side of a sprite's patch in pixels, h and w picture height and width.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from palpate.envs.options import demand_share, demand_size
+from palpate.envs.options import require_share, require_size
 
 VERSION = 1  # of the world: raised when a seed gives other triples or other pictures
 
@@ -25,7 +26,9 @@ CHECKER_COLOURS = ((12, 22, 92), (36, 84, 212))
 CHECKER_SIDE = 0.25  # of the picture
 MOVED_EPSILON = 0.01  # a touched object lands at least this far away: one pixel of 100
 OBJECT_RANGE = (0.2, 0.8)
-LARGEST_REACH = 0.25  # of agent and object together: wherever the agent stands there is room for the object to land
+AGENT_RADIUS = 0.045
+AGENT_RANGE = (AGENT_RADIUS, 1 - AGENT_RADIUS)
+HALF_SIDES = {"diamond": (0.085 / math.sqrt(2),) * 2, "rectangle": (0.165, 0.015)}
 
 # The agent's figure as capsules (from, to, radius), in units of its touching radius; all of it lies inside that disc.
 FIGURE = (
@@ -38,7 +41,7 @@ FIGURE = (
 
 
 class Scene(NamedTuple):
-    """True states: what the learner never sees."""
+    """True states."""
 
     agent: Tensor  # [b, 2]
     object: Tensor  # [b, 2]
@@ -55,42 +58,25 @@ class Triple(NamedTuple):
     object_next: Tensor  # [b, 2]
     angle_next: Tensor  # [b]
     displacement: Tensor  # [b, 2] the action
-    contact: Tensor  # [b] bool: touched, which is the same as moved
+    contact: Tensor  # [b] bool: the object was touched and moved
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpritesConfig:
-    """The world's constants; the defaults are those every published number uses."""
-
     size: int = 100  # pixels on a side
     body: Literal["diamond", "rectangle"] = "diamond"
     background: bool = False  # a checker nine times the picture that moves with the agent
-    contact_share: float | None = 0.5  # wanted share of touched triples; None: whatever random motion gives
-    agent_radius: float = 0.045
-    diamond_half_diagonal: float = 0.085
-    rectangle_half_sides: tuple[float, float] = (0.165, 0.015)
+    contact_share: float | None = 0.5  # wanted contact share; None: the share that random motion gives
 
     def __post_init__(self) -> None:
-        demand_size(self.size, 1024)
-        if self.body not in ("diamond", "rectangle"):
-            raise ValueError(f"body is {self.body!r}; allowed are 'diamond' and 'rectangle'")
-        demand_share(self.contact_share)
-        if self.agent_radius < 0.01:
-            raise ValueError(f"agent_radius is {self.agent_radius}; allowed is 0.01 of the picture or more")
-        if min(self.half_sides) <= 0:
-            raise ValueError(f"the {self.body}'s half sides are {self.half_sides}; allowed is more than 0")
-        reach, most = math.hypot(*self.half_sides), OBJECT_RANGE[0]
-        if reach > most or self.agent_radius + reach > LARGEST_REACH:
-            raise ValueError(
-                f"agent_radius is {self.agent_radius} and the {self.body} reaches {reach:.3g} from its centre; allowed "
-                f"is a reach of at most {most}, and both together at most {LARGEST_REACH} of the picture"
-            )
+        require_size(self.size, 1024)
+        if self.body not in HALF_SIDES:
+            raise ValueError(f"body is {self.body!r}; allowed are {' and '.join(map(repr, HALF_SIDES))}")
+        require_share(self.contact_share)
 
     @property
     def half_sides(self) -> tuple[float, float]:
-        if self.body == "rectangle":
-            return self.rectangle_half_sides
-        return (self.diamond_half_diagonal / math.sqrt(2),) * 2
+        return HALF_SIDES[self.body]
 
     @property
     def turns(self) -> bool:
@@ -115,11 +101,11 @@ class Sprites:
         self._compiled = False
 
     def settings(self) -> dict[str, Any]:
-        """All that the triples of a seed follow from."""
+        """The settings that determine the triples of a seed."""
         return asdict(self.config) | {"world_version": VERSION}
 
     def compile(self) -> None:
-        """Fuse the arithmetic of choosing and drawing, which is hundreds of small kernels otherwise."""
+        """Fuse the hundreds of small kernels of sampling and drawing."""
         if self._compiled:
             return
         self._compiled = True
@@ -138,10 +124,10 @@ class Sprites:
         )
 
     def _arrange(self, numbers: Tensor, coin: Tensor, landing: Tensor) -> Triple:
-        """From uniform numbers to triples: the best of k candidates each.
+        """Triples from uniform numbers: the best of k candidates each.
 
-        One pass of rejection sampling without a loop: there are so many candidates that none fits in one triple of
-        1e9, and then that triple is still a true one.
+        This is rejection sampling without a loop. In one triple of 1e9 no candidate is of the wanted class, and the
+        triple is of the other class.
         """
         scene = Scene(self._roam(numbers[..., 0:2]), *self._place(numbers[..., 2:5]))
         target = self._roam(numbers[..., 5:7])
@@ -167,12 +153,12 @@ class Sprites:
 
     def step(self, scene: Scene, displacement: Tensor, generator: torch.Generator) -> Triple:
         """Move the agents by `displacement`, stopped at the border axis by axis; touched objects land at random."""
-        agent_next = (scene.agent + displacement).clamp(*self._agent_range)
+        agent_next = (scene.agent + displacement).clamp(*AGENT_RANGE)
         contact = self.touches(scene, agent_next - scene.agent)
         return self._land(scene, agent_next, contact, self._landing_numbers(len(agent_next), generator))
 
     def _count_candidates(self) -> int:
-        """Candidates per triple so that a wanted contact (or miss) is missing from them once in 1e9 triples."""
+        """Candidates per triple, so that one triple of 1e9 has none of the wanted class."""
         if self.config.contact_share is None:
             return 24  # only bodies that overlap at the start are rejected
         generator = torch.Generator(self.device).manual_seed(0)
@@ -183,17 +169,13 @@ class Sprites:
         rarest = min(float((touched & apart).float().mean()), float((~touched & apart).float().mean()))
         return math.ceil(math.log(1e-9) / math.log1p(-rarest))
 
-    @property
-    def _agent_range(self) -> tuple[float, float]:
-        return self.config.agent_radius, 1 - self.config.agent_radius
-
     def _roam(self, numbers: Tensor) -> Tensor:
-        """Uniform numbers [..., 2] to places of the agent."""
-        low, high = self._agent_range
+        """Positions of the agent from uniform numbers [..., 2]."""
+        low, high = AGENT_RANGE
         return low + (high - low) * numbers
 
     def _place(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Uniform numbers [..., 3] to places [..., 2] and angles [...] of the object."""
+        """Positions [..., 2] and angles [...] of the object from uniform numbers [..., 3]."""
         low, high = OBJECT_RANGE
         position = low + (high - low) * numbers[..., :2]
         if self.config.turns:
@@ -201,11 +183,11 @@ class Sprites:
         return position, torch.full_like(numbers[..., 2], math.pi / 4)
 
     def _landing_numbers(self, count: int, generator: torch.Generator) -> Tensor:
-        tries = 64  # a place is taken with probability < 0.6 (see LARGEST_REACH), so all are with < 1e-14
+        tries = 64  # a position is taken with probability < 0.3, so all are with < 1e-30
         return torch.rand(count, tries, 3, generator=generator, device=self.device)
 
     def _land(self, scene: Scene, agent_next: Tensor, contact: Tensor, numbers: Tensor) -> Triple:
-        """Put touched objects at a random free place; the others stay."""
+        """Put touched objects at random free positions; the others stay."""
         position, angle = self._place(numbers)
         free = self._apart(Scene(agent_next[:, None].expand_as(position), position, angle))
         free &= (position - scene.object[:, None]).norm(dim=-1) > MOVED_EPSILON
@@ -229,16 +211,16 @@ class Sprites:
     def _apart(self, scene: Scene) -> Tensor:
         """Disc and rectangle do not overlap."""
         offset = self._in_body_frame(scene.agent - scene.object, scene.angle)
-        return self._box_distance(offset) > self.config.agent_radius
+        return self._box_distance(offset) > AGENT_RADIUS
 
     def _box_distance(self, offset: Tensor) -> Tensor:
         return (offset.abs() - self._half).clamp(min=0).norm(dim=-1)
 
     def touches(self, scene: Scene, displacement: Tensor) -> Tensor:
-        """Whether the agent's disc meets the object on its way, `[b]` bool.
+        """Whether the agent's disc touches the object on its path, `[b]` bool.
 
-        Segment against rectangle, both exact: it crosses the rectangle, or an end or a corner comes within the
-        agent's radius (the distance of two convex sets that do not meet is taken at a vertex of one of them).
+        The path crosses the rectangle, or an end of the path or a corner comes within the agent's radius: the distance
+        of two disjoint convex sets is attained at a vertex of one of them.
         """
         start = self._in_body_frame(scene.agent - scene.object, scene.angle)
         move = self._in_body_frame(displacement, scene.angle)
@@ -252,19 +234,20 @@ class Sprites:
         one, two = (-self._half - start) * inverse, (self._half - start) * inverse
         enter = torch.minimum(one, two).amax(-1).clamp(min=0)
         leave = torch.maximum(one, two).amin(-1).clamp(max=1)
-        return (nearest <= self.config.agent_radius) | (enter <= leave)
+        return (nearest <= AGENT_RADIUS) | (enter <= leave)
 
     # Pictures
 
-    def render(self, scene: Scene, dtype: torch.dtype = torch.uint8) -> Tensor:
-        """Draw scenes anti-aliased at their exact positions: `[b, 3, h, w]` uint8, or a float dtype in [0, 1]."""
-        shades = dtype if dtype == torch.uint8 else torch.float32
-        canvas = self._checker(scene.agent, shades) if self.config.background else self._black(scene.agent, shades)
-        self._paint(canvas, scene.agent, self.config.agent_radius, AGENT_COLOUR, self._figure_coverage)
+    def render(self, scene: Scene) -> Tensor:
+        """Draw scenes anti-aliased at their exact positions: `[b, 3, h, w]` uint8."""
+        if self.config.background:
+            canvas = self._checker(scene.agent)
+        else:
+            canvas = torch.zeros(len(scene.agent), 3, self.config.size**2, dtype=torch.uint8, device=self.device)
+        self._paint(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR, self._figure_coverage)
         reach = math.hypot(*self.config.half_sides)
         self._paint(canvas, scene.object, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, scene.angle))
-        picture = canvas.view(-1, *self.observation_shape)
-        return picture if dtype == torch.uint8 else (picture / 255).to(dtype)
+        return canvas.view(-1, *self.observation_shape)
 
     def render_pair(self, triple: Triple) -> tuple[Tensor, Tensor]:
         """The pictures before and after, `[b, 3, h, w]` uint8 each."""
@@ -273,10 +256,7 @@ class Sprites:
         o, o_next = self.render(Scene(*map(torch.cat, zip(before, after, strict=True)))).chunk(2)
         return o, o_next
 
-    def _black(self, agent: Tensor, shades: torch.dtype) -> Tensor:
-        return torch.zeros(len(agent), 3, self.config.size**2, dtype=shades, device=self.device)
-
-    def _checker(self, agent: Tensor, shades: torch.dtype) -> Tensor:
+    def _checker(self, agent: Tensor) -> Tensor:
         """The part of the checker in view, box-filtered; a product of two one-dimensional waves, so cheap."""
         size = self.config.size
         corner = 2 * agent  # of the view, in picture sides, in a background of 3 x 3
@@ -288,10 +268,7 @@ class Sprites:
         light = 0.5 + 0.5 * waves[0][:, None, :] * waves[1][:, :, None]  # [b, h, w]
         dark, bright = CHECKER_COLOURS
         channels = [low + (high - low) * light for low, high in zip(dark, bright, strict=True)]
-        return torch.stack([self._as_shades(channel, shades) for channel in channels], 1).flatten(2)
-
-    def _as_shades(self, values: Tensor, shades: torch.dtype) -> Tensor:
-        return (values + 0.5).to(shades) if shades == torch.uint8 else values
+        return torch.stack([(channel + 0.5).to(torch.uint8) for channel in channels], 1).flatten(2)
 
     def _paint(
         self,
@@ -314,24 +291,19 @@ class Sprites:
         index = (rows[:, :, None] * size + columns[:, None, :]).flatten(1)[:, None].expand(-1, 3, -1)
         under = canvas.gather(2, index).float()
         paint = torch.stack([torch.full_like(alpha[:, 0], shade) for shade in colour], 1)
-        canvas.scatter_(2, index, self._as_shades(under + alpha * (paint - under), canvas.dtype))
+        canvas.scatter_(2, index, (under + alpha * (paint - under) + 0.5).to(torch.uint8))
 
     def _figure_coverage(self, at: tuple[Tensor, Tensor]) -> Tensor:
         """Union of the figure's capsules, from their signed distances."""
-        radius = self.config.agent_radius
-        x, y = at[0] / radius, at[1] / radius
-        nearest = None
+        x, y = at[0] / AGENT_RADIUS, at[1] / AGENT_RADIUS
+        gaps = []
         for (x0, y0), (x1, y1), thickness in FIGURE:
             dx, dy = x1 - x0, y1 - y0
-            length2 = dx * dx + dy * dy
-            if length2:
-                t = (((x - x0) * dx + (y - y0) * dy) / length2).clamp(0, 1)
-                gap = torch.hypot(x - x0 - t * dx, y - y0 - t * dy) - thickness
-            else:
-                gap = torch.hypot(x - x0, y - y0) - thickness
-            nearest = gap if nearest is None else torch.minimum(nearest, gap)
-        assert nearest is not None
-        return (0.5 - nearest * radius * self.config.size).clamp(0, 1)
+            length2 = dx * dx + dy * dy or 1.0  # the head is a point
+            t = (((x - x0) * dx + (y - y0) * dy) / length2).clamp(0, 1)
+            gaps.append(torch.hypot(x - x0 - t * dx, y - y0 - t * dy) - thickness)
+        nearest = functools.reduce(torch.minimum, gaps)
+        return (0.5 - nearest * AGENT_RADIUS * self.config.size).clamp(0, 1)
 
     def _box_coverage(self, at: tuple[Tensor, Tensor], angle: Tensor) -> Tensor:
         """Box filter of the rectangle in its own frame: right also where it is thinner than a pixel."""

@@ -1,4 +1,4 @@
-"""MuJoCo, imported when it is first needed, with a way to draw without a screen."""
+"""MuJoCo, imported at first use, with OpenGL that needs no screen."""
 
 import ctypes
 import functools
@@ -39,8 +39,8 @@ def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
     mujoco, backend = load(), os.environ.get("MUJOCO_GL", "").lower().strip()
     if _opened_by and os.getpid() not in _opened_by:
         raise OSError(
-            "this process was forked from one that had drawn pictures, which OpenGL does not survive: start it by "
-            "spawning (Gymnasium's vectors: vector_kwargs={'context': 'spawn'}), or draw nothing before"
+            "this process was forked from one that had drawn pictures, which OpenGL does not survive: spawn it "
+            "instead (Gymnasium's vectors: vector_kwargs={'context': 'spawn'}), or draw nothing before"
         )
     _opened_by.add(os.getpid())
     try:
@@ -53,49 +53,18 @@ def open_gl(model: Any, width: int, height: int) -> tuple[Any, Any]:
         raise OSError(_no_backend(error)) from error
 
 
-def renderer_name() -> str:
-    """Of the context that is current."""
-    gl = importlib.import_module("OpenGL.GL")  # configured by MuJoCo
-    return bytes(gl.glGetString(gl.GL_RENDERER) or b"").decode(errors="replace")
-
-
 def _no_backend(error: Exception) -> str:
     backend = os.environ.get("MUJOCO_GL", "")
     return f"no picture can be drawn: MUJOCO_GL is {backend!r}, which fails with {error!r}; {INSTALL}"
 
 
 def _headless_backend() -> str | None:
-    """EGL where it can open a device, then OSMesa; None leaves the choice to MuJoCo."""
-    if _egl_works():
-        return "egl"
-    for name in ("libOSMesa.so.8", "libOSMesa.so.6", "libOSMesa.so"):
-        try:
-            ctypes.CDLL(name)
-        except OSError:
-            continue
-        return "osmesa"
+    """EGL, then OSMesa, by the libraries that are installed; None leaves the choice to MuJoCo."""
+    for backend, names in (("egl", ("libEGL.so.1",)), ("osmesa", ("libOSMesa.so.8", "libOSMesa.so.6", "libOSMesa.so"))):
+        for name in names:
+            try:
+                ctypes.CDLL(name)
+            except OSError:
+                continue
+            return backend
     return None
-
-
-def _egl_works() -> bool:
-    """Whether EGL can initialise a device. MuJoCo cannot be used to try: its first choice is final."""
-    try:
-        egl = ctypes.CDLL("libEGL.so.1")
-    except OSError:
-        return False
-    egl.eglGetProcAddress.restype = ctypes.c_void_p
-    address = [egl.eglGetProcAddress(name) for name in (b"eglQueryDevicesEXT", b"eglGetPlatformDisplayEXT")]
-    if not all(address):
-        return False
-    query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address[0])
-    display_of = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)(address[1])
-    devices, count = (ctypes.c_void_p * 32)(), ctypes.c_int()
-    if not query(len(devices), devices, ctypes.byref(count)):
-        return False
-    platform_device = 0x313F  # EGL_PLATFORM_DEVICE_EXT
-    for device in devices[: count.value]:
-        display = display_of(platform_device, device, None)
-        if display and egl.eglInitialize(ctypes.c_void_p(display), None, None):
-            egl.eglTerminate(ctypes.c_void_p(display))
-            return True
-    return False

@@ -1,6 +1,8 @@
-"""What happens when the agent moves: one step of the soccer world, by MuJoCo.
+"""The physics of the soccer world, by MuJoCo: a ball on the grass, a fence around it, and the agent.
 
-Outside, lengths are those of the unit square; inside, metres from the field's centre.
+Arguments and results are in the unit square. Inside, lengths are metres from the field's centre, x to the right, y up
+and z towards the sky. Only the ball touches anything. The agent is a cylinder, so they touch where two discs do. The
+fence consists of half spaces, so nothing tunnels.
 """
 
 import math
@@ -9,10 +11,31 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from palpate.envs.soccer import engine
-from palpate.envs.soccer.config import GAP, MOVED_EPSILON, SCALE, TIME_LIMIT, SoccerConfig
-from palpate.envs.soccer.mechanics import TIMESTEP, build, fence
+from palpate.envs.soccer.config import (
+    AGENT_RADIUS,
+    BALL_RADIUS,
+    FENCE_CORNER,
+    FENCE_RANGE,
+    FENCE_SIDES,
+    GAP,
+    MOVED_EPSILON,
+    REACH,
+    SCALE,
+)
 
+TIMESTEP = 0.006
+BALL_MASS = 0.43  # kilograms
+SLIDING_FRICTION = 0.6  # of the ball on the grass
+ROLLING_FRICTION = 0.3  # a rolling ball slows by about 0.8 of this, in units of gravity
+RESTITUTION = 0.6  # of the ball against the agent and the fence
+AGENT_MASS = 1e7  # so heavy that a ball does nothing to it between two writings of its state
+STIFFNESS = 1.1e4  # of contacts, per second squared: a collision lasts pi / sqrt(STIFFNESS), five time steps
+SIDE_FRICTION = 0.2  # of the ball on the agent and on the fence
+SPIN_FRICTION = 0.03  # metres, against spinning on the spot
+GRIP_TIME = 0.3  # seconds, of the friction's regularisation: in MuJoCo, a hard grip makes a sliding ball hop
+RADIUS, CONTACT_DISTANCE = SCALE * BALL_RADIUS, SCALE * REACH  # metres
 REST_SPEED = 0.05  # metres per second, of the centre and of the rolling surface: slower is at rest
+TIME_LIMIT = 8.0  # simulated seconds for the ball to come to rest after the agent has stopped
 CHUNK = 10  # time steps between two looks at a rolling ball: longer than a collision lasts
 PINNED_DEPTH = 0.15  # of the ball's radius: so deep in the agent, and at the fence too, it has no way out
 CREEP = 1e-6  # metres that a ball at rest may move by rounding; a step undoes them
@@ -35,17 +58,15 @@ class Outcome(NamedTuple):
 class Physics:
     """Moves the agent along a segment and waits until the ball rests."""
 
-    def __init__(self, config: SoccerConfig) -> None:
+    def __init__(self, agent_speed: float) -> None:
         mujoco = self._mujoco = engine.load()
-        self._model: Any = build(mujoco, config)
+        self._model: Any = build_mechanics(mujoco)
         self._data = mujoco.MjData(self._model)
         self._agent_geom, self._floor_geom = (
             mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in ("agent", "floor")
         )
         self._normals, self._offsets = fence()
-        self._reach = SCALE * config.reach
-        self._radius = SCALE * config.ball_radius
-        self._speed = SCALE * config.agent_speed
+        self._speed = SCALE * agent_speed
         self._height = self._resting_height()
 
     def step(
@@ -53,25 +74,24 @@ class Physics:
     ) -> Outcome:
         """The agent goes straight from `agent` to `target` [2]; the ball lies at rest at `position`.
 
-        With `skip`, the time steps at the beginning of the path in which the bodies are farther apart than `GAP` are
-        not simulated: nothing acts on a ball that rests on a plane, and the agent's motion is prescribed, so the
-        simulator would return what it was given. A path that stays away entirely therefore costs nothing.
+        With `skip`, the beginning of the path, with the bodies farther apart than `GAP`, is not simulated: the ball
+        rests and the agent's motion is prescribed.
         """
         start, end, ball = ((x.astype(float) - 0.5) * SCALE for x in (agent, target, position))
         length = math.dist(start, end)
         heading = (end - start) / length if length else np.zeros(2)
-        free = _free_length(start, heading, length, ball, self._reach + SCALE * GAP) if skip else 0.0
+        free = _free_length(start, heading, length, ball, CONTACT_DISTANCE + SCALE * GAP) if skip else 0.0
         if free is None:
             return Outcome(target, position, orientation, contact=False, grazing=False, settled=True, stopped=False)
         self._place(start, ball, orientation)
         gone, touched, pinned = self._walk(start, heading, free, length)
-        assert touched or np.abs(self._data.qpos[2:4] - ball).max() < CREEP, "a ball moved that nobody touched"
+        assert touched or np.abs(self._data.qpos[2:4] - ball).max() < CREEP, "an untouched ball moved"
         settled = pinned or not touched or self._wait(start + heading * gone)
         parted = self._part(start, heading, gone, self._inside(self._data.qpos[2:4]), pinned) if touched else None
         contact = parted is not None and math.dist(_unit(parted[1]), position) > MOVED_EPSILON
         if contact and parted is not None and pinned:
-            # Set back from where the ball was pushed to, its way may end short of where the ball was: no touch by it.
-            contact = _free_length(start, heading, parted[0], ball, self._reach) is not None
+            # The agent is set back from the pushed ball. Its path may then end before the ball's old position.
+            contact = _free_length(start, heading, parted[0], ball, CONTACT_DISTANCE) is not None
         if parted is None or not contact:
             parted = self._part(start, heading, gone, ball, pinned=True) or (0.0, ball)
         gone, rest = parted
@@ -91,10 +111,10 @@ class Physics:
         qpos[:2], qpos[2:4], qpos[4], qpos[5:9] = agent, ball, self._height, orientation
 
     def _walk(self, start: np.ndarray, heading: np.ndarray, gone: float, length: float) -> tuple[float, bool, bool]:
-        """Step the agent from `gone` to `length`: how far it came, whether it touched, whether it was stopped.
+        """Step the agent from `gone` to `length`: the length achieved, whether it touched, whether it was stopped.
 
-        Its position and velocity are written before every time step, so that the contact solver sees a body which
-        moves and is not deflected. The list of contacts is read after every one.
+        The agent's position and velocity are written before every time step, so the contact solver sees a moving body
+        that is not deflected.
         """
         mujoco, model, data = self._mujoco, self._model, self._data
         qpos, qvel = data.qpos, data.qvel
@@ -109,12 +129,12 @@ class Physics:
             if data.ncon > 1 or (touched and data.ncon):  # more than the grass, off which a kicked ball may hop
                 depth, fenced = self._contacts()
                 touched |= depth is not None
-                if fenced and depth is not None and depth > PINNED_DEPTH * self._radius:
+                if fenced and depth is not None and depth > PINNED_DEPTH * RADIUS:
                     return gone, True, True
         return length, touched, False
 
     def _contacts(self) -> tuple[float | None, bool]:
-        """How deep the ball is in the agent, None if they do not touch, and whether it touches the fence."""
+        """Depth of the ball in the agent, None without contact; and whether the ball touches the fence."""
         depth, fenced = None, False
         contact = self._data.contact
         for (one, two), distance in zip(contact.geom.tolist(), contact.dist.tolist(), strict=True):
@@ -132,7 +152,7 @@ class Physics:
             data.qpos[:2], data.qvel[:2] = agent, 0
             mujoco.mj_step(self._model, data, nstep=CHUNK)
             vx, vy, vz, wx, wy, _ = data.qvel[2:8].tolist()
-            fastest = max(abs(vx), abs(vy), abs(vz), self._radius * abs(wx), self._radius * abs(wy))
+            fastest = max(abs(vx), abs(vy), abs(vz), RADIUS * abs(wx), RADIUS * abs(wy))
             # Twice in a row: a bounce turns round within less than a chunk.
             slow = slow + 1 if fastest < REST_SPEED else 0
             if slow == 2:
@@ -140,7 +160,7 @@ class Physics:
         return False
 
     def _inside(self, place: np.ndarray) -> np.ndarray:
-        """The same place, or the nearest inside the fence: a ball pressed against it is a little too deep."""
+        """The nearest position inside the fence: a ball pressed against it is a little too deep."""
         place = place.copy()
         for _ in range(8):
             excess = self._normals @ place - (self._offsets * SCALE - CLEARANCE)
@@ -153,19 +173,19 @@ class Physics:
     def _part(
         self, start: np.ndarray, heading: np.ndarray, gone: float, rest: np.ndarray, pinned: bool
     ) -> tuple[float, np.ndarray] | None:
-        """How far the agent went and where the ball rests, at least `GAP` apart; None: they cannot be parted.
+        """The agent's path length and the ball's position, with bodies `GAP` apart; None if that is impossible.
 
-        A ball that came to rest closer to the agent is moved by what is missing. Where it is held by the fence, the
-        agent goes back along its path instead, and no farther than its start.
+        A ball too close to the agent is moved away. If the fence holds it, the agent goes back along its path instead,
+        at most to its start.
         """
-        distance = self._reach + SCALE * GAP * 1.001
+        distance = CONTACT_DISTANCE + SCALE * GAP * 1.001
         agent = start + heading * gone
         apart = math.dist(rest, agent)
         if apart >= distance:
             return gone, rest
         if not pinned and apart > 0:
             pushed = self._inside(agent + (rest - agent) * (distance / apart))
-            if math.dist(pushed, agent) > self._reach + SCALE * GAP:
+            if math.dist(pushed, agent) > CONTACT_DISTANCE + SCALE * GAP:
                 return gone, pushed
         if math.dist(rest, start) < distance:
             return None
@@ -173,8 +193,8 @@ class Physics:
         return None if free is None else (free, rest)
 
     def _resting_height(self) -> float:
-        """Of the ball's centre on the grass, which gives a little: found once, so that a ball at rest stays there."""
-        self._height = self._radius
+        """Height of a resting ball's centre. The simulated grass is soft, so the height is measured."""
+        self._height = RADIUS
         self._place(np.array((-40.0, -40.0)), np.zeros(2), np.array((1.0, 0.0, 0.0, 0.0)))
         self._mujoco.mj_step(self._model, self._data, nstep=200)
         return float(self._data.qpos[4])
@@ -199,3 +219,55 @@ def _unit(place: np.ndarray) -> np.ndarray:
 
 def _normalised(quaternion: np.ndarray) -> np.ndarray:
     return (quaternion / np.linalg.norm(quaternion)).astype(np.float32)
+
+
+def fence() -> tuple[np.ndarray, np.ndarray]:
+    """The ball's centre stays where `normals @ (x - 0.5) <= offsets`: normals [s, 2] and offsets [s], unit square."""
+    angle = np.arange(FENCE_SIDES) * 2 * np.pi / FENCE_SIDES
+    normals = np.stack((np.cos(angle), np.sin(angle)), -1)
+    straight = (FENCE_RANGE[1] - FENCE_RANGE[0]) / 2 - FENCE_CORNER
+    return normals, straight * np.abs(normals).sum(-1) + FENCE_CORNER
+
+
+def build_mechanics(mujoco: Any) -> Any:
+    """The compiled model; `qpos` is the agent's x and y, then the ball's position and orientation."""
+    slide = SLIDING_FRICTION
+    rolling = 1.4 * RADIUS * ROLLING_FRICTION  # a torque m g x slows a rolling solid sphere by g x / (7/5 r)
+    # A linear spring with this damping returns the share RESTITUTION of the ball's speed.
+    decay = -math.log(RESTITUTION)
+    damping = 2 * math.sqrt(STIFFNESS) * decay / math.hypot(math.pi, decay)
+    bounce = f'condim="3" friction="{SIDE_FRICTION} {SIDE_FRICTION} 0 0 0" solref="{-STIFFNESS} {-damping}"'
+    planes, pairs = [], []
+    for i, (normal, offset) in enumerate(zip(*fence(), strict=True)):
+        x, y = normal * (offset * SCALE + RADIUS)  # the ball's surface lies its radius beyond its centre
+        inward = f"{-normal[0]:.12g} {-normal[1]:.12g} 0"
+        planes.append(f'<geom name="fence{i}" type="plane" size="1 1 1" pos="{x:.12g} {y:.12g} 0" zaxis="{inward}"/>')
+        pairs.append(f'<pair geom1="fence{i}" geom2="ball" {bounce}/>')
+    lines = "\n    ".join
+    # The cone is elliptic, or friction would depend on the direction of motion.
+    mjcf = f"""
+<mujoco model="soccer mechanics">
+  <option timestep="{TIMESTEP}" cone="elliptic"><flag island="disable"/></option>
+  <default><geom contype="0" conaffinity="0"/></default>
+  <worldbody>
+    <geom name="floor" type="plane" size="1 1 1"/>
+    {lines(planes)}
+    <body name="agent">
+      <joint type="slide" axis="1 0 0"/>
+      <joint type="slide" axis="0 1 0"/>
+      <geom name="agent" type="cylinder" size="{SCALE * AGENT_RADIUS} 3" pos="0 0 3" mass="{AGENT_MASS}"/>
+    </body>
+    <body name="ball" pos="0 0 {RADIUS}">
+      <freejoint/>
+      <geom name="ball" type="sphere" size="{RADIUS}" mass="{BALL_MASS}"/>
+    </body>
+  </worldbody>
+  <contact>
+    <pair geom1="floor" geom2="ball" condim="6" solref="0.024 1" solreffriction="{GRIP_TIME} 1"
+      friction="{slide} {slide} {SPIN_FRICTION} {rolling} {rolling}"/>
+    <pair geom1="agent" geom2="ball" {bounce}/>
+    {lines(pairs)}
+  </contact>
+</mujoco>
+"""
+    return mujoco.MjModel.from_xml_string(mjcf)

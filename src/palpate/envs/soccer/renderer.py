@@ -1,30 +1,73 @@
-"""OpenGL for the soccer world: a context with the scene's textures and meshes in it, and a buffer to draw into."""
+"""Pictures of the soccer world, by OpenGL.
+
+Legend: b batch, v views, h and w picture height and width.
+"""
 
 import atexit
+import importlib
 import os
+import sys
 import threading
-from typing import Any, final
+from numbers import Integral
+from typing import final
 
 import numpy as np
 
 from palpate.envs.soccer import engine
-from palpate.envs.soccer.config import CAMERAS, FIRST_PERSON, SCALE, SoccerConfig
-from palpate.envs.soccer.scene import AGENT_GROUP, Look, build
+from palpate.envs.soccer.config import CAMERAS, FIRST_PERSON, SCALE
+from palpate.envs.soccer.scene import AGENT_GROUP, FAST, FINE, Look, build
 
+LARGEST_PICTURE = 4096
+FINE_FROM = 257  # pixels on a side: smaller pictures are data and drawn fast, larger ones are for the eye
 MOST_GEOMS = 200
+
+
+def draw(
+    states: tuple[np.ndarray, np.ndarray, np.ndarray],
+    cameras: tuple[str, ...],
+    width: int,
+    height: int,
+    shadows: bool,
+) -> np.ndarray:
+    """Pictures [b, v, h, w, 3] uint8 of states: agents [b, 2], balls [b, 2] and their orientations [b, 4]."""
+    for name in cameras:
+        if name not in CAMERAS:
+            raise ValueError(f"camera is {name!r}; allowed are {', '.join(map(repr, CAMERAS))}")
+    require_picture_size(width, height)
+    renderer = _renderer(max(width, height), shadows)
+    renderer.focus(width, height)
+    pictures = np.empty((len(states[0]), len(cameras), height, width, 3), np.uint8)
+    for i, state in enumerate(zip(*states, strict=True)):
+        renderer.pose(*state)
+        for v, name in enumerate(cameras):
+            pictures[i, v] = renderer.shoot(name)
+    return pictures
+
+
+def drawn_by(side: int, shadows: bool) -> str:
+    """OpenGL's name for what draws pictures of this size: a GPU, or a software renderer."""
+    return _renderer(side, shadows).name()
+
+
+def require_picture_size(width: int, height: int) -> None:
+    for side in (width, height):
+        if not isinstance(side, Integral) or not 1 <= int(side) <= LARGEST_PICTURE:
+            raise ValueError(
+                f"the picture is {width!r} x {height!r}; allowed is 1 to {LARGEST_PICTURE} pixels on a side"
+            )
 
 
 @final
 class Renderer:
-    """Draws the scene of some worlds with one look."""
+    """An OpenGL context with the scene's textures and meshes in it, and a buffer to draw into."""
 
-    def __init__(self, config: SoccerConfig, look: Look) -> None:
+    def __init__(self, look: Look, shadows: bool) -> None:
         mujoco = self._mujoco = engine.load()
-        self.serves, self.users = _serves(config, look), 0
-        self._model = build(mujoco, config, look)
+        self._model = build(mujoco, look, shadows)
         self._data = mujoco.MjData(self._model)
         self._size = self._model.vis.global_.offwidth, self._model.vis.global_.offheight
         self._gl, self._context = engine.open_gl(self._model, *self._size)
+        self._process = os.getpid()
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene = mujoco.MjvScene(self._model, maxgeom=MOST_GEOMS)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
@@ -33,9 +76,6 @@ class Renderer:
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._all, self._others = mujoco.MjvOption(), mujoco.MjvOption()
         self._others.geomgroup[AGENT_GROUP] = 0
-        _live.add(self)
-        atexit.unregister(_free_all)
-        atexit.register(_free_all)  # last in, first out: before the display, which now exists, is closed
 
     def focus(self, width: int, height: int) -> None:
         """Make this the context to draw in, with pictures of this size."""
@@ -47,13 +87,16 @@ class Renderer:
         self._pixels = np.empty((height, width, 3), np.uint8)
 
     def name(self) -> str:
-        """What OpenGL calls itself here: a GPU, or one of its software renderers."""
         self._gl.make_current()
-        return engine.renderer_name()
+        gl = importlib.import_module("OpenGL.GL")  # configured by MuJoCo
+        return bytes(gl.glGetString(gl.GL_RENDERER) or b"").decode(errors="replace")
 
-    def pose(self, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray) -> None:
-        """Move the bodies to one state."""
-        pose(self._model, self._data, agent, position, orientation)
+    def pose(self, agent: np.ndarray, ball: np.ndarray, orientation: np.ndarray) -> None:
+        """Move the bodies, and with them the cameras, to one state in the unit square."""
+        qpos = self._data.qpos
+        qpos[:2], qpos[2:4], qpos[5:9] = (agent - 0.5) * SCALE, (ball - 0.5) * SCALE, orientation
+        self._mujoco.mj_kinematics(self._model, self._data)
+        self._mujoco.mj_camlight(self._model, self._data)
 
     def shoot(self, camera: str) -> np.ndarray:
         """One picture [h, w, 3], valid until the next."""
@@ -73,69 +116,29 @@ class Renderer:
         mujoco.mjr_readPixels(self._pixels, None, self._rectangle, self._context)
         return self._pixels[::-1]  # OpenGL's rows run upwards
 
-    def free(self) -> None:
-        """May be called again; nothing is drawn afterwards."""
-        if self in _live and self.serves[:2] == _whose():
+    def __del__(self) -> None:
+        if hasattr(self, "_process") and self._process == os.getpid() and not sys.is_finalizing():
             self._gl.make_current()
             self._context.free()
             self._gl.free()
-        _live.discard(self)
 
 
-def pose(model: Any, data: Any, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray) -> None:
-    """Move the bodies, and with them the cameras, to one state in the unit square."""
-    mujoco = engine.load()
-    data.qpos[:2] = (agent - 0.5) * SCALE
-    data.qpos[2:4] = (position - 0.5) * SCALE
-    data.qpos[5:9] = orientation
-    mujoco.mj_kinematics(model, data)
-    mujoco.mj_camlight(model, data)
-
-
-_live: set[Renderer] = set()
-# The last unused renderer, kept for the next world: a new one takes half a second in software.
-_idle: list[Renderer] = []
-_lock = threading.RLock()  # garbage collection may close a world at any moment
 _thread = threading.local()
 
 
-def take(config: SoccerConfig, look: Look) -> Renderer:
-    """The renderer for worlds of this kind, a new one if there is none.
+def _renderer(side: int, shadows: bool) -> Renderer:
+    """The renderer of this process and thread for pictures of this size. All worlds share it.
 
-    Worlds of one thread share it: contexts on one GPU take turns, and switching costs more than a small picture.
+    OpenGL is bound to a thread. A new renderer takes half a second in software, so it is kept until its thread ends.
     """
-    with _lock:
-        wanted = _serves(config, look)
-        found = next((each for each in tuple(_live) if each.serves == wanted), None) or Renderer(config, look)
-        found.users += 1
-        if found in _idle:
-            _idle.remove(found)
-        return found
+    renderers = _thread.__dict__.setdefault("renderers", {})
+    key = (os.getpid(), FINE if side >= FINE_FROM else FAST, shadows)
+    if key not in renderers:
+        renderers[key] = Renderer(*key[1:])
+        atexit.unregister(_free)
+        atexit.register(_free)  # last in, first out: before the display, which now exists, is closed
+    return renderers[key]
 
 
-def leave(renderer: Renderer) -> None:
-    """Called by a world that no longer draws. An unused renderer is kept; the one kept before is freed."""
-    with _lock:
-        renderer.users -= 1
-        if renderer.users or renderer not in _live:
-            return
-        while _idle:
-            _idle.pop().free()
-        _idle.append(renderer)
-
-
-def _free_all() -> None:
-    _idle.clear()
-    for renderer in tuple(_live):
-        renderer.free()
-
-
-def _whose() -> tuple[int, object]:
-    """Process and thread: OpenGL is bound to a thread and does not survive a fork. Thread numbers are reused."""
-    if not hasattr(_thread, "token"):
-        _thread.token = object()
-    return os.getpid(), _thread.token
-
-
-def _serves(config: SoccerConfig, look: Look) -> tuple[object, ...]:
-    return *_whose(), look, config.shadows, config.agent_radius, config.ball_radius
+def _free() -> None:
+    _thread.__dict__.pop("renderers", None)

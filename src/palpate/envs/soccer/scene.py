@@ -1,12 +1,15 @@
-"""The soccer world as it is seen: field, goals, stands, a player and the ball.
+"""The visual model of the soccer world: field, goals, stands, a player and the ball.
 
 Metres, the field's centre at the origin, x to the right and y up as in the unit square, z towards the sky. The bodies
-move as in `mechanics`, and nothing here touches anything.
+move as in `physics`, and nothing here touches anything.
+
+MuJoCo draws its own capsules and ellipsoids with hundreds of triangles each, which in software costs more than all
+pixels of a small picture. Solids of few triangles replace them, and parts of one colour are joined into one mesh.
 """
 
 import math
 from collections.abc import Iterable
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,21 +17,29 @@ import numpy as np
 from palpate.envs.soccer import textures
 from palpate.envs.soccer.config import (
     ABOVE_RANGE,
+    AGENT_RADIUS,
+    BALL_RADIUS,
     FIRST_PERSON,
     GOAL_DEPTH,
     GOAL_MOUTH,
     LEFT_GOAL,
     RIGHT_GOAL,
     SCALE,
-    SoccerConfig,
 )
-from palpate.envs.soccer.shapes import Solid, capsule, ellipsoid, mesh
 
-ABOVE_HEIGHT = 70.0  # metres: from so far up a head is seen where the feet are
+ABOVE_HEIGHT = 70.0  # metres, so high that perspective does not shift the head
+
+
+Point = tuple[float, float, float]
+
+
+class Solid(NamedTuple):
+    vertices: np.ndarray  # [p, 3]
+    faces: np.ndarray  # [t, 3] int, seen from outside counter-clockwise
 
 
 class Look(NamedTuple):
-    """How much care is taken."""
+    """Level of detail."""
 
     samples: int  # per pixel
     slices: int  # of the ball
@@ -55,43 +66,39 @@ MEADOW = " ".join(f"{v / 255:.3f}" for v in textures.MEADOW) + " 1"
 FIGURE_RADIUS = 0.5  # of the figure as it is drawn below; it is scaled to the agent's
 
 
-def build(mujoco: Any, config: SoccerConfig, look: Look) -> Any:
-    """The compiled model, textures in place; `qpos` as in `mechanics`."""
-    model = mujoco.MjModel.from_xml_string(mjcf(config, look))
+def build(mujoco: Any, look: Look, shadows: bool) -> Any:
+    """The compiled model, textures in place; `qpos` as in `physics`."""
+    model = mujoco.MjModel.from_xml_string(_mjcf(look, shadows))
     for name, texels in textures.painted().items():
         start = model.tex_adr[mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_TEXTURE, name)]
         model.tex_data[start : start + texels.size] = texels.ravel()
     return model
 
 
-def _above_fovy() -> float:
-    """Degrees."""
+def _mjcf(look: Look, shadows: bool) -> str:
+    ball = SCALE * BALL_RADIUS
     low, high = ABOVE_RANGE
-    return 2 * math.degrees(math.atan((high - low) * SCALE / 2 / ABOVE_HEIGHT))
-
-
-def mjcf(config: SoccerConfig, look: Look) -> str:
-    ball = SCALE * config.ball_radius
+    above_fovy = 2 * math.degrees(math.atan((high - low) * SCALE / 2 / ABOVE_HEIGHT))
     return f"""
 <mujoco model="soccer scene">
   <compiler angle="radian"/>
   <visual>
-    <quality shadowsize="{4096 if config.shadows else 0}" numquads="1" offsamples="{look.samples}"
+    <quality shadowsize="{4096 if shadows else 0}" numquads="1" offsamples="{look.samples}"
       numslices="{look.slices}" numstacks="{look.stacks}"/>
     <map znear="0.005" zfar="4" shadowclip="0.8" shadowscale="0.9"/>
     <headlight ambient="0.42 0.42 0.42" diffuse="0.12 0.12 0.12" specular="0 0 0"/>
   </visual>
   <statistic extent="20" center="0 0 0"/>
   <asset>
-    {_lines(_meshes(SCALE * config.agent_radius / FIGURE_RADIUS))}
+    {_lines(_meshes(SCALE * AGENT_RADIUS / FIGURE_RADIUS))}
     {_lines(_materials())}
   </asset>
   <default><geom contype="0" conaffinity="0"/></default>
   <worldbody>
-    <light directional="true" castshadow="{"true" if config.shadows else "false"}" pos="-5 -5 16" dir="0.3 0.34 -1"
+    <light directional="true" castshadow="{"true" if shadows else "false"}" pos="-5 -5 16" dir="0.3 0.34 -1"
       ambient="0.05 0.05 0.05" diffuse="0.62 0.61 0.57" specular="0.1 0.1 0.1"/>
     {_camera("third", (0.0, -8.3, 14.6), (0.0, -0.35, 0.0), 43.5)}
-    <camera name="above" pos="0 0 {ABOVE_HEIGHT}" xyaxes="1 0 0 0 1 0" fovy="{_above_fovy()}"/>
+    <camera name="above" pos="0 0 {ABOVE_HEIGHT}" xyaxes="1 0 0 0 1 0" fovy="{above_fovy}"/>
     {_lines(_ground())}
     {_lines(_stands())}
     {_lines(_nets())}
@@ -116,9 +123,9 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def _meshes(figure_scale: float) -> Iterable[str]:
-    yield mesh("white", _white())
+    yield _mesh("white", _white())
     for name, solids in _figure().items():
-        yield mesh(name, [Solid(vertices * figure_scale, faces) for vertices, faces in solids])
+        yield _mesh(name, [Solid(vertices * figure_scale, faces) for vertices, faces in solids])
 
 
 def _materials() -> Iterable[str]:
@@ -190,12 +197,12 @@ def _goal_lines() -> Iterable[tuple[float, float]]:
 def _white() -> list[Solid]:
     """Goal posts and the poles of the corner flags."""
     half, high = SCALE * GOAL_MOUTH / 2, GOAL_HEIGHT
-    solids = [capsule((x, y, 0), (x, y, 1.2), 0.035, 6) for x, y, _ in FLAGS]
+    solids = [_capsule((x, y, 0), (x, y, 1.2), 0.035, 6) for x, y, _ in FLAGS]
     for x, back in _goal_lines():
-        solids += [capsule((x, y, 0), (x, y, high), 0.055) for y in (-half, half)]
-        solids += [capsule((back, y, 0), (x, y, high), 0.025, 6) for y in (-half, half)]
-        solids.append(capsule((x, -half, high), (x, half, high), 0.055))
-        solids.append(capsule((back, -half, 0.02), (back, half, 0.02), 0.025, 6))
+        solids += [_capsule((x, y, 0), (x, y, high), 0.055) for y in (-half, half)]
+        solids += [_capsule((back, y, 0), (x, y, high), 0.025, 6) for y in (-half, half)]
+        solids.append(_capsule((x, -half, high), (x, half, high), 0.055))
+        solids.append(_capsule((back, -half, 0.02), (back, half, 0.02), 0.025, 6))
     return solids
 
 
@@ -204,20 +211,20 @@ def _figure() -> dict[str, list[Solid]]:
     both = (-1, 1)
     return {
         "skin": [
-            *(capsule((s * 0.14, 0, 0.2), (s * 0.13, 0, 0.6), 0.085) for s in both),
-            *(capsule((s * 0.31, -0.01, 1.1), (s * 0.38, -0.06, 0.85), 0.085) for s in both),
-            ellipsoid((0, 0, 1.56), (0.25, 0.25, 0.26), 12, 9),
+            *(_capsule((s * 0.14, 0, 0.2), (s * 0.13, 0, 0.6), 0.085) for s in both),
+            *(_capsule((s * 0.31, -0.01, 1.1), (s * 0.38, -0.06, 0.85), 0.085) for s in both),
+            _ellipsoid((0, 0, 1.56), (0.25, 0.25, 0.26), 12, 9),
         ],
         "shirt": [
-            capsule((-0.07, 0, 0.87), (0.07, 0, 0.87), 0.19, 10),
-            capsule((-0.09, 0, 1.12), (0.09, 0, 1.12), 0.22, 10),
-            *(capsule((s * 0.26, 0, 1.22), (s * 0.33, -0.02, 1.05), 0.105) for s in both),
+            _capsule((-0.07, 0, 0.87), (0.07, 0, 0.87), 0.19, 10),
+            _capsule((-0.09, 0, 1.12), (0.09, 0, 1.12), 0.22, 10),
+            *(_capsule((s * 0.26, 0, 1.22), (s * 0.33, -0.02, 1.05), 0.105) for s in both),
         ],
-        "shorts": [capsule((-0.08, 0, 0.68), (0.08, 0, 0.68), 0.19, 10)],
+        "shorts": [_capsule((-0.08, 0, 0.68), (0.08, 0, 0.68), 0.19, 10)],
         "dark": [
-            *(capsule((s * 0.15, 0.03, 0.1), (s * 0.15, -0.12, 0.1), 0.1) for s in both),
-            ellipsoid((0, 0.03, 1.66), (0.27, 0.26, 0.22), 12, 9),
-            *(ellipsoid((s * 0.09, -0.235, 1.57), (0.03, 0.03, 0.04), 6, 5) for s in both),
+            *(_capsule((s * 0.15, 0.03, 0.1), (s * 0.15, -0.12, 0.1), 0.1) for s in both),
+            _ellipsoid((0, 0.03, 1.66), (0.27, 0.26, 0.22), 12, 9),
+            *(_ellipsoid((s * 0.09, -0.235, 1.57), (0.03, 0.03, 0.04), 6, 5) for s in both),
         ],
     }
 
@@ -225,3 +232,53 @@ def _figure() -> dict[str, list[Solid]]:
 def _player() -> Iterable[str]:
     for name in _figure():
         yield f'<geom type="mesh" mesh="{name}" group="{AGENT_GROUP}" rgba="{COLOURS[name]} 1"/>'
+
+
+def _ellipsoid(centre: Point, half_axes: Point, slices: int = 10, stacks: int = 7) -> Solid:
+    unit = _lathe(np.linspace(-np.pi / 2, np.pi / 2, stacks), np.zeros(stacks), slices)
+    return Solid(unit.vertices * half_axes + centre, unit.faces)
+
+
+def _capsule(start: Point, end: Point, radius: float, slices: int = 8) -> Solid:
+    """A cylinder with round ends around the segment from `start` to `end`."""
+    a, b = np.array(start), np.array(end)
+    length = float(np.linalg.norm(b - a))
+    latitude = np.radians((-90.0, -40.0, 0.0, 0.0, 40.0, 90.0))
+    unit = _lathe(latitude, np.array((0.0, 0.0, 0.0, 1.0, 1.0, 1.0)) * length / radius, slices)
+    along = (b - a) / length
+    side = np.cross(along, (1.0, 0.0, 0.0) if abs(along[0]) < 0.7 else (0.0, 1.0, 0.0))
+    side /= np.linalg.norm(side)
+    axes = np.stack((side, np.cross(along, side), along))  # rows, right-handed
+    return Solid(unit.vertices * radius @ axes + a, unit.faces)
+
+
+def _lathe(latitude: np.ndarray, lift: np.ndarray, slices: int) -> Solid:
+    """A unit sphere's rings from the south pole to the north pole, each lifted along z."""
+    turn = np.arange(slices) * 2 * np.pi / slices
+    middle, raised = latitude[1:-1], lift[1:-1]
+    ring = np.stack(
+        (
+            np.cos(middle)[:, None] * np.cos(turn),
+            np.cos(middle)[:, None] * np.sin(turn),
+            np.broadcast_to((np.sin(middle) + raised)[:, None], (len(middle), slices)),
+        ),
+        -1,
+    )
+    vertices = np.concatenate((ring.reshape(-1, 3), [(0.0, 0.0, -1 + lift[0])], [(0.0, 0.0, 1 + lift[-1])]))
+    number = np.arange(len(middle) * slices).reshape(len(middle), slices)
+    after, south, north = np.roll(number, -1, 1), number.size, number.size + 1
+    faces = [np.stack((np.full(slices, south), after[0], number[0]), -1)]
+    for low, high in pairwise(range(len(middle))):
+        faces.append(np.stack((number[low], after[low], after[high]), -1))
+        faces.append(np.stack((number[low], after[high], number[high]), -1))
+    faces.append(np.stack((np.full(slices, north), number[-1], after[-1]), -1))
+    return Solid(vertices, np.concatenate(faces))
+
+
+def _mesh(name: str, solids: list[Solid]) -> str:
+    """MJCF of all solids as one asset."""
+    starts = np.cumsum([0] + [len(s.vertices) for s in solids[:-1]])
+    vertices = np.concatenate([s.vertices for s in solids])
+    faces = np.concatenate([s.faces + start for s, start in zip(solids, starts, strict=True)])
+    points, corners = (" ".join(f"{v:.6g}" for v in x.ravel()) for x in (vertices, faces))
+    return f'<mesh name="{name}" inertia="shell" smoothnormal="true" vertex="{points}" face="{corners}"/>'

@@ -11,17 +11,20 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
-from palpate.envs.soccer.cameras import Cameras
-from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, VERSION, SoccerConfig
-from palpate.envs.soccer.mechanics import fence
-from palpate.envs.soccer.physics import Outcome, Physics
+from palpate.envs.soccer import renderer
+from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, REACH, VERSION, SoccerConfig
+from palpate.envs.soccer.physics import Outcome, Physics, fence
 
 CANDIDATES = 64
-REASONS = ("grazing", "unsettled", "missed")  # why a proposal is dropped; missed: discs meet, the simulator's do not
+REASONS = (
+    "grazing",
+    "unsettled",
+    "missed",
+)  # why a proposal is dropped; missed: two discs touch, the simulated bodies do not
 
 
 class Scene(NamedTuple):
-    """True states: what the learner never sees."""
+    """True states."""
 
     agent: np.ndarray  # [b, 2] float32
     object: np.ndarray  # [b, 2] float32
@@ -29,18 +32,18 @@ class Scene(NamedTuple):
 
 
 class Triples(NamedTuple):
-    """Transitions of true states; nothing is drawn."""
+    """True states of triples, without pictures."""
 
     before: Scene
     action: np.ndarray  # [b, 2] float32, the displacement achieved
     after: Scene
-    contact: np.ndarray  # [b] bool: touched, which is the same as moved
+    contact: np.ndarray  # [b] bool: the ball was touched and moved
     stopped: np.ndarray  # [b] bool: the agent stopped before its target, at a ball that could not give way
-    dropped: dict[str, int]  # proposals that were not kept, by reason
+    dropped: dict[str, int]  # dropped proposals, by reason
 
 
 class Rows(NamedTuple):
-    """Transitions with their pictures: [b, h, w, 3] in third person, [b, 4, h, w, 3] in first person, uint8."""
+    """Triples with pictures: [b, h, w, 3] in third person, [b, 4, h, w, 3] in first person, uint8."""
 
     observation: np.ndarray
     action: np.ndarray  # [b, 2] float32, the displacement achieved
@@ -57,8 +60,7 @@ class Rows(NamedTuple):
 class Soccer:
     """The world: `states` are random triples, `rows` the same with pictures, `step` moves the agent of one scene.
 
-    Triple i of a seed depends on the seed, i and the world's constants alone, not on how it is looked at, so that
-    workers may share the rows of a set in any way and two sets of one seed differ only in the observation.
+    Triple i depends on the seed and on i, not on the cameras. So workers may share the rows of a set in any way.
     """
 
     n = 2
@@ -67,13 +69,13 @@ class Soccer:
         self.config = config or SoccerConfig()
         size = self.config.size
         self.observation_shape = (3 if self.config.view == "third" else 12, size, size)
-        self._physics = Physics(self.config)
-        self._cameras = Cameras(self.config)
+        self._physics = Physics(self.config.agent_speed)
+        self._closed = False
         self._normals, self._offsets = fence()
 
     def close(self) -> None:
-        """Free the renderer; states can still be computed."""
-        self._cameras.close()
+        """No more pictures are drawn; states can still be computed."""
+        self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +84,7 @@ class Soccer:
         self.close()
 
     def settings(self) -> dict[str, Any]:
-        """All that the rows of a seed follow from."""
+        """The settings that determine the rows of a seed."""
         return asdict(self.config) | {"world_version": VERSION}
 
     # States
@@ -93,23 +95,16 @@ class Soccer:
             raise ValueError(f"rows {start} to {stop} of seed {seed} do not exist; allowed are 0 <= start <= stop")
         dropped = dict.fromkeys(REASONS, 0)
         found = [self._triple(seed, i, dropped) for i in range(start, stop)]
-        before = [scene for scene, _ in found]
-        after = [Scene(*outcome[:3]) for _, outcome in found]
-
-        def stack(scenes: list[Scene]) -> Scene:
-            return Scene(
-                *(np.array([s[k] for s in scenes], np.float32).reshape(len(scenes), w) for k, w in enumerate((2, 2, 4)))
+        before, after = (
+            Scene(
+                *(np.array([pair[i][k] for pair in found], np.float32).reshape(-1, w) for k, w in enumerate((2, 2, 4)))
             )
-
-        first, second = stack(before), stack(after)
-        return Triples(
-            first,
-            second.agent - first.agent,
-            second,
-            np.array([outcome.contact for _, outcome in found], bool),
-            np.array([outcome.stopped for _, outcome in found], bool),
-            dropped,
+            for i in (0, 1)
         )
+        contact, stopped = (
+            np.array([getattr(outcome, name) for _, outcome in found], bool) for name in ("contact", "stopped")
+        )
+        return Triples(before, after.agent - before.agent, after, contact, stopped, dropped)
 
     def reset(self, rng: np.random.Generator) -> Scene:
         """A random scene, b = 1."""
@@ -119,7 +114,7 @@ class Soccer:
     def step(self, scene: Scene, displacement: np.ndarray) -> Outcome:
         """Move the agent of one scene (b = 1) by `displacement` [2], stopped at the border axis by axis.
 
-        A grazing touch, which would move the ball by no more than `MOVED_EPSILON`, leaves it where it is.
+        A contact that moves the ball by at most `MOVED_EPSILON` is grazing, and the ball is put back.
         """
         agent, position, orientation = (x[0] for x in scene)
         target = np.clip(agent + displacement, *AGENT_RANGE).astype(np.float32)
@@ -155,16 +150,16 @@ class Soccer:
         orientation = rng.normal(size=(CANDIDATES, 4))
         orientation = (orientation / np.linalg.norm(orientation, axis=1, keepdims=True)).astype(np.float32)
         inside = ((position - 0.5) @ self._normals.T < self._offsets - GAP).all(1)
-        apart = np.linalg.norm(agent - position, axis=1) > self.config.reach + GAP
+        apart = np.linalg.norm(agent - position, axis=1) > REACH + GAP
         keep = inside & apart
         return Scene(agent[keep], position[keep], orientation[keep]), target[keep]
 
     def touches(self, scene: Scene, target: np.ndarray) -> np.ndarray:
-        """Whether discs of the bodies' radii meet while the agent goes straight to `target` [b, 2]: [b] bool."""
+        """Whether discs of the bodies' radii touch on the agent's path to `target` [b, 2]: [b] bool."""
         move, offset = target - scene.agent, scene.object - scene.agent
         share = (offset * move).sum(1) / np.maximum((move * move).sum(1), 1e-20)
         nearest = np.linalg.norm(offset - np.clip(share, 0, 1)[:, None] * move, axis=1)
-        return nearest <= self.config.reach
+        return nearest <= REACH
 
     # Pictures
 
@@ -172,29 +167,29 @@ class Soccer:
         """Triples `start` to `stop` of this seed with their observations."""
         triples = self.states(seed, start, stop)
         before, after = triples.before, triples.after
-        return Rows(
-            self.observe(before),
-            triples.action,
-            self.observe(after),
-            before.agent,
-            before.object,
-            after.agent,
-            after.object,
-            triples.contact,
-            triples.dropped,
-        )
+        pictures = self.observe(before), triples.action, self.observe(after)
+        return Rows(*pictures, *before[:2], *after[:2], triples.contact, triples.dropped)
 
     def observe(self, scene: Scene) -> np.ndarray:
-        """What the configured view shows: [b, h, w, 3], or [b, 4, h, w, 3] in first person, uint8."""
+        """Pictures of the configured view: [b, h, w, 3], or [b, 4, h, w, 3] in first person, uint8."""
         size = self.config.size
         if self.config.view == "third":
             return self.render(scene, "third", size, size)
-        return self._cameras.draw(*scene, FIRST_PERSON, size, size)
-
-    def drawn_by(self) -> str:
-        """What draws the observations, by OpenGL's own name for it."""
-        return self._cameras.drawn_by()
+        return self._draw(scene, FIRST_PERSON, size, size)
 
     def render(self, scene: Scene, camera: str = "third", width: int = 640, height: int = 480) -> np.ndarray:
         """Scenes from one of `CAMERAS`: [b, h, w, 3] uint8."""
-        return self._cameras.draw(*scene, (camera,), width, height)[:, 0]
+        return self._draw(scene, (camera,), width, height)[:, 0]
+
+    def drawn_by(self) -> str:
+        """OpenGL's name for what draws the observations: a GPU, or a software renderer."""
+        self._require_open()
+        return renderer.drawn_by(self.config.size, self.config.shadows)
+
+    def _draw(self, scene: Scene, cameras: tuple[str, ...], width: int, height: int) -> np.ndarray:
+        self._require_open()
+        return renderer.draw(scene, cameras, width, height, self.config.shadows)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("this world was closed; make another to draw more pictures")
