@@ -8,7 +8,6 @@ from palpate.config import ModelConfig
 from palpate.contacts.split import Split
 from palpate.geometry import Segment
 from palpate.methods.contact import Contact
-from palpate.networks import Branch
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.paper import stay, touch
 from palpate.objects import ObjectHead, Objects
@@ -47,11 +46,6 @@ class PaperPlacing(Contact):
 
     def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
         return torch.where(contact, 0.0, stay(before.position, after.position)).mean(0).sum()
-
-
-class PaperPlacingSplitOnD(PaperPlacing):
-    def make_split(self) -> Split:
-        return Split(on="d")
 
 
 class QuadraticStay(Contact):
@@ -95,15 +89,3 @@ class ContrastGradient(Contact):
 
 class AgentTemperatureTenth(Contact):
     agent_temperature = 0.1
-
-
-class AgentTemperatureOne(Contact):
-    agent_temperature = 1.0
-
-
-class SharedNetwork(Contact):
-    """The object is read from the contrastive network's features."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.phi_ext = Branch(self.phi_cont.encoder, self.head.width)
