@@ -93,7 +93,8 @@ class TestVerbs:
         refused(run("check", tmp_path / "none.h5"), "there is no file")
 
     def test_demo(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("palpate.demo.TEST_TRIPLES", 600)
+        monkeypatch.setattr("palpate.demo.TEST_TRIPLES", 200)
+        monkeypatch.setattr("palpate.demo.WATCHED_TRIPLES", 50)
         out = tmp_path / "demo"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a run of three steps

@@ -333,14 +333,13 @@ def test_preset_jobs_and_compilation_follow_the_device(monkeypatch: pytest.Monke
 def test_tables_and_figures_from_the_folder_alone(tmp_path: Path) -> None:
     rows = [row("vanilla", method, seed, 10.0**-seed * 1e-2) for method in ("ours", "vae") for seed in range(2)]
     write(tmp_path / "sprites", rows)
-    tables, written = tables_and_figures(tmp_path)
-    assert list(tables) == ["sprites"]
-    assert [path.name for path in written] == ["table.md", "curves.png"]  # no arrays, no pictures
     np.savez(tmp_path / "sprites" / "vanilla-ours-0.npz", **arrays())
-    again, written = tables_and_figures(tmp_path)
-    assert again == tables
-    assert [path.name for path in written[1:]] == ["curves.png", "gallery.png", "distances.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written[1:])
+    write(tmp_path / "soccer", [row("third", "ours", 0, 1e-3, experiment="soccer")])
+    tables, written = tables_and_figures(tmp_path)
+    assert list(tables) == ["sprites", "soccer"]
+    assert [path.name for path in written[:4]] == ["table.md", "curves.png", "gallery.png", "distances.png"]
+    assert [path.name for path in written[4:]] == ["table.md", "curves.png"]  # no arrays, no pictures
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written if path.suffix == ".png")
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -414,7 +413,7 @@ class TestCommandLine:
             code, said, _ = run("sprites", "--out", tmp_path, *self.ONLY)
         assert code == 0
         assert "0 runs made, 0 existed, 0 failed" in said
-        assert "1 are made by other processes" in said
+        assert "1 runs of other processes were passed over" in said
 
     @pytest.mark.parametrize(
         ("arguments", "says"),

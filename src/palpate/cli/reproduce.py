@@ -100,7 +100,7 @@ class Reproduce:
         print_results(report.tables, report.written)
         print(f"{len(report.finished)} runs made, {len(report.skipped)} existed, {len(report.failed)} failed")
         if report.busy:
-            print(f"{len(report.busy)} are made by other processes; the last one to end writes the complete tables")
+            print(f"{len(report.busy)} runs of other processes were passed over; the last to end completes the tables")
         return report.failed
 
     def _play(self, preset: Any, place: Any) -> dict[str, str]:

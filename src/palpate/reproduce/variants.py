@@ -66,7 +66,7 @@ class ShrinkingStay(Contact):
 
 
 class PathGradient(Contact):
-    """The object's losses also move the agent."""
+    """The object's losses also train phi_int."""
 
     def start(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
         return self.group.start(z_int, a, z_int_next)
@@ -79,7 +79,7 @@ class NoContrastFloor(Contact):
 
 
 class ContrastGradient(Contact):
-    """InfoNCE also moves the agent."""
+    """InfoNCE also trains phi_int."""
 
     def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
         unit2 = self.group.spread2(z_int_next.detach()).clamp(min=1.0) * self.agent_temperature
