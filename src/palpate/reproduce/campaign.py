@@ -36,7 +36,8 @@ class Report(NamedTuple):
 
 def choose_preset(name: str | None, device: str | None = None, steps: int | None = None) -> Preset:
     """A preset by its name, or the one that suits the device. `steps`, if given, replaces its number of steps."""
-    preset = PRESETS[name or ("paper" if _on_gpu(device) else "small")]
+    fitting = "paper" if _on_gpu(device) else "small"  # refuses a device that is missing
+    preset = PRESETS[name or fitting]
     if steps is None:
         return preset
     every = max(1, steps * preset.training.evaluate_every // preset.training.steps)
@@ -44,8 +45,7 @@ def choose_preset(name: str | None, device: str | None = None, steps: int | None
 
 
 def most_jobs(cases: Sequence[Case], device: str | None = None) -> int:
-    """Default number of parallel runs: one on a GPU, else one per core. Small networks gain little from a second
-    core."""
+    """Default number of parallel runs: one on a GPU, else one per core, because small networks use one core well."""
     return 1 if _on_gpu(device) else max(1, min(len(cases), available_cores(), MOST_JOBS))
 
 

@@ -189,8 +189,7 @@ def cases(
 def _sprites(preset: Preset) -> Iterator[Case]:
     for world, env in SPRITES.items():
         for method, fit in METHODS.items():
-            turns = world == "anisotropic" and method in ("ours", "supervised")
-            body = {"body": "ellipse"} if turns else {}
+            body = {"body": "ellipse"} if world == "anisotropic" and method in ("ours", "supervised") else {}
             yield _case(preset, "sprites", world, method, env, fit=fit | body)
 
 

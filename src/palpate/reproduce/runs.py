@@ -29,7 +29,6 @@ from palpate.training.notes import NonFiniteLoss
 from palpate.training.state import steps_done
 
 Watch = Callable[[int, dict[str, float]], None]
-COMPILED_VARIANTS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +107,7 @@ def measured(
     resumed_at = steps_done(folder)
     scores, facts, arrays = {}, {}, {}
     if config.compile:  # cases that share a process are compiled separately
-        torch._dynamo.config.recompile_limit = COMPILED_VARIANTS
+        torch._dynamo.config.recompile_limit = 64
     began = time.monotonic()
     try:
         with warnings.catch_warnings():
@@ -143,7 +142,6 @@ def measured(
         "seconds": round(seconds, 1),
         "resumed_at": resumed_at,  # `seconds` starts at this step
         "settings": case.settings(),
-        "device": device.type,
         "threads": torch.get_num_threads(),
         **provenance(device),
     }

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from palpate.disk import Busy, alone
 from palpate.envs.registration import SOCCER, world
 from palpate.envs.soccer.config import VERSION
 from palpate.material import HELD_OUT_MOST, HELD_OUT_SHARE
-from palpate.progress import Bar, bar
+from palpate.progress import bar
 from palpate.reproduce.presets import REFERENCE_SEED, TEST_SEED, Case
 from palpate.workers import available_cores
 
@@ -77,20 +77,21 @@ def load(wanted: Set, folder: Path) -> Labelled:
 
 
 def gather(wanted: Set, folder: Path, show: bool = False) -> None:
-    """Collect a set into its file with all cores, unless it exists. An interrupted collection is continued; one of
-    another process is waited for."""
+    """Collect a set into its file, unless it exists. Waits for another process that collects it; an interrupted
+    collection is continued."""
     path = wanted.path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    how: dict[str, Any] = {"seed": wanted.seed, "size": wanted.size, "out": path, "workers": available_cores()}
     while not path.exists():
         try:
-            with alone(path), bar(f"collecting {path.name}", wanted.triples, show) as advance:
+            with alone(path):
                 if not path.exists():
-                    resume, progress = parts_of(path).exists(), partial(_advance, advance)
-                    collect(wanted.env, wanted.triples, resume=resume, progress=progress, **how).close()
+                    _collect(wanted, path, show)
         except Busy:
             time.sleep(WAIT_SECONDS)
 
 
-def _advance(advance: Bar, done: int, total: int) -> None:
-    advance(done)
+def _collect(wanted: Set, path: Path, show: bool) -> None:
+    how: dict[str, Any] = {"seed": wanted.seed, "size": wanted.size, "workers": available_cores()}
+    with bar(f"collecting {path.name}", wanted.triples, show) as advance:
+        how |= {"out": path, "resume": parts_of(path).exists(), "progress": lambda done, total: advance(done)}
+        collect(wanted.env, wanted.triples, **how).close()

@@ -50,10 +50,10 @@ def markdown(rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
     ):
         each = ", ".join(f"{run} {value:.3g}{unit}" for run, value in _medians(rows, name).items())
         said += [f"{title}, medians over seeds: {each}."] if each else []
-    made_by = f"Preset {each_of(rows, 'preset')}; {origin(rows)}"
+    notes = [*said, *notes, f"Preset {each_of(rows, 'preset')}; {origin(rows)}"]
     groups = grouped(rows)
     cells = [[*names, *_cells(group, groups.get((names[0], "supervised"), []))] for names, group in groups.items()]
-    return layout(HEADS, cells, [*said, *notes, made_by])
+    return layout(HEADS, cells, notes)
 
 
 def _cells(rows: Sequence[Row], supervised: Sequence[Row]) -> list[str]:
