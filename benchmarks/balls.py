@@ -1,24 +1,24 @@
-"""Two balls in a box of any dimension: the simplest world that obeys the assumptions, for benchmarks and tests.
+"""Two balls in a box of any dimension: the simplest world that meets the assumptions, for benchmarks and tests.
 
-The agent moves along a straight line to a random place in the box. In contact with the agent's swept ball, the object
-lands at a random place; otherwise it rests. Lengths are in the unit of `sides`.
+The agent moves along a straight line to a random position. If its swept ball touches the object, the object lands at a
+random position; otherwise it rests. Lengths are in the unit of `sides`.
 
 Legend: N triples, n dimension of the box, h and w picture height and width.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
+from palpate.envs.registration import world
 from palpate.geometry import Segment
-from palpate.reproduce.sets import mixture
 
 AGENT_RADIUS, OBJECT_RADIUS = 0.05, 0.08  # of the shortest side
-MARGIN = 0.2  # of a side that the object keeps from the walls, so that the agent can pass on all sides
-TRIES = 4096  # candidates drawn at a time for each triple still wanted
+MARGIN = 0.2  # of a side, between object and walls, so that the agent can pass on all sides
+TRIES = 4096  # candidates drawn at a time
 
 View = Literal["mixture", "picture"]
 
@@ -34,7 +34,7 @@ class States(NamedTuple):
 
 
 def sample(num: int, sides: tuple[float, ...], contact_share: float, generator: torch.Generator) -> States:
-    """Random triples with this share of contacts: the bodies are apart before and after."""
+    """Random triples with this contact share; the balls are apart before and after."""
     box = torch.tensor(sides)
     reach = (AGENT_RADIUS + OBJECT_RADIUS) * min(sides)
 
@@ -60,7 +60,7 @@ def sample(num: int, sides: tuple[float, ...], contact_share: float, generator: 
 
 
 def picture(agent: Tensor, thing: Tensor, sides: tuple[float, ...], pixels: tuple[int, int]) -> Tensor:
-    """Grey pictures `[N, h, w]` uint8 of the plane, y up: the object darker than the agent, borders smooth."""
+    """Grey pictures `[N, h, w]` uint8 of the plane, y up; the object is darker than the agent, edges are smooth."""
     height, width = pixels
     x = (torch.arange(width) + 0.5) / width * sides[0]
     y = sides[1] * (1 - (torch.arange(height) + 0.5) / height)
@@ -74,6 +74,25 @@ def picture(agent: Tensor, thing: Tensor, sides: tuple[float, ...], pixels: tupl
     return image.round().to(torch.uint8)
 
 
+def mixture(agent: Tensor, thing: Tensor) -> Tensor:
+    """States [N, n] in the unit cube as 64 numbers, through two fixed random layers: `[N, 64]`."""
+    layers = torch.Generator().manual_seed(0)
+    inner = torch.randn(2 * agent.shape[1], 128, generator=layers)
+    outer = torch.randn(128, 64, generator=layers) / 128**0.5
+    return torch.tanh(torch.tanh(4 * (torch.cat((agent, thing), 1) - 0.5) @ inner) @ outer)
+
+
+def mixtures(env: str, num: int, *, seed: int, **options: Any) -> Labelled:
+    """Triples whose observations are 64 numbers instead of pictures."""
+    states = world(env, **options).sample(num, torch.Generator().manual_seed(seed))
+    triples = Transitions(
+        observation=mixture(states.agent, states.object),
+        action=states.displacement,
+        next_observation=mixture(states.agent_next, states.object_next),
+    )
+    return Labelled(triples, Truth(states.agent, states.object, contact=states.contact))
+
+
 def balls(
     num: int,
     *,
@@ -83,7 +102,7 @@ def balls(
     view: View = "mixture",
     pixels: tuple[int, int] = (32, 32),
 ) -> Labelled:
-    """Labelled triples, seen as 64 numbers or, in the plane, as grey pictures of these (height, width) pixels."""
+    """Labelled triples; observations are 64 numbers or, in the plane, grey pictures of (height, width) pixels."""
     states = sample(num, sides, contact_share, torch.Generator().manual_seed(seed))
 
     box = torch.tensor(sides)

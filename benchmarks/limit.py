@@ -1,13 +1,14 @@
-"""What the contacts of a set can say at all: the soccer world's object placed by a network that is told everything.
+"""The error that the contacts of a Soccer set leave open to a network which receives the true positions.
 
     python benchmarks/limit.py OUT [--against results/soccer/third-ours-0.npz]
 
-The network has nothing to see: its input is the object's true place, and it is given the agent's true paths and which
-of them touched. What it says of each place is learned by our contact likelihood, as phi_ext is, and is off by what the
-triples leave open to a function as smooth as it is, learned in so many steps. The first layer's frequency says how
-smooth: none, the place alone; more, waves of about so many radians to the field's side. OUT/limit.json holds L_test for
-each frequency and size of the set, and with `--against` how the error over the field correlates with that of a run of
-`palpate reproduce soccer`, from the same 10,000 triples and from others.
+The input of the network is the object's true position; the agent's true paths and the true contacts are given. Our
+contact likelihood trains its output, as it trains phi_ext. What remains is the error that the triples leave open to a
+function of this smoothness after this number of steps. The frequency of the first layer sets the smoothness: 0 passes
+the position alone, larger values add waves of about that many radians per side of the field.
+
+OUT/limit.json holds L_test for each frequency and size of the set. With `--against` it also holds the correlation of
+the error over the field with that of a run of `palpate reproduce soccer`, for the same 10,000 triples and for others.
 """
 
 import argparse
@@ -30,37 +31,37 @@ from palpate.reproduce.presets import TEST_SEED
 from palpate.reproduce.provenance import commit, hardware
 from palpate.workers import available_cores
 
-TRAINING_SEED, OTHER_SEEDS = 0, range(3, 8)  # of the set that `palpate reproduce soccer` learns from, and of others
+TRAINING_SEED, OTHER_SEEDS = 0, range(3, 8)  # of the training set of `palpate reproduce soccer`, and of others
 STEPS, BATCH, RATE, WIDTH, WAVES = 3000, 256, 2e-3, 256, 64
-SHARE_OF_ROWS = 500  # that a process computes at a time
+SHARE_OF_ROWS = 500  # triples of one process at a time
 
 
-class Told(NamedTuple):
-    """All that there is to know of some triples."""
+class Known(NamedTuple):
+    """True states of some triples."""
 
     agent: Tensor  # [b, 2]
     action: Tensor  # [b, 2]
     object: Tensor  # [b, 2]
-    touched: Tensor  # [b] bool
+    contact: Tensor  # [b] bool
 
 
-def rows(seed: int, start: int, stop: int) -> Told:
-    """Triples of the soccer world; nothing is drawn."""
+def rows(seed: int, start: int, stop: int) -> Known:
+    """Triples of the Soccer world, without pictures."""
     with Soccer() as world:
         triples = world.states(seed, start, stop)
     first = triples.before
-    return Told(*(torch.from_numpy(x) for x in (first.agent, triples.action, first.object, triples.contact)))
+    return Known(*(torch.from_numpy(x) for x in (first.agent, triples.action, first.object, triples.contact)))
 
 
-def states(seed: int, count: int) -> Told:
+def states(seed: int, count: int) -> Known:
     cuts = range(0, count, SHARE_OF_ROWS)
     with ProcessPoolExecutor(available_cores()) as pool:
         parts = list(pool.map(rows, [seed] * len(cuts), cuts, [min(start + SHARE_OF_ROWS, count) for start in cuts]))
-    return Told(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return Known(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 class Places(nn.Module):
-    """Where it says that an object is which is at `place` [b, 2]."""
+    """From the true position of the object [b, 2] to an estimate of it."""
 
     waves: Tensor
 
@@ -82,22 +83,22 @@ class Places(nn.Module):
         return 0.5 + self.layers(seen)
 
 
-def errors(told: Told, test: Told, frequency: float, seed: int) -> Tensor:
-    """How far off the test triples' objects are placed [b, 2]; the agent is not off at all."""
+def errors(known: Known, test: Known, frequency: float, seed: int) -> Tensor:
+    """Errors of the object's position on the test triples [b, 2]; the agent's are 0."""
     torch.manual_seed(seed)
     network = Places(frequency)
     body, log_softness = Outline(2), nn.Parameter(torch.tensor(0.004).log())
     body.log_radius.data.fill_(math.log(0.1))
     optimizer = torch.optim.Adam([*network.parameters(), *body.parameters(), log_softness], RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=STEPS)
-    share = told.touched.float().mean()
+    share = known.contact.float().mean()
     for _ in range(STEPS):
-        drawn = torch.randint(len(told.agent), (BATCH,))
-        agent, action, place, touched = (x[drawn] for x in told)
+        drawn = torch.randint(len(known.agent), (BATCH,))
+        agent, action, place, contact = (x[drawn] for x in known)
         gap = clearance(body, network(place), place[:, :0], Segment(agent, action))
-        surprise = contact_nll(-gap / log_softness.exp(), touched)
+        surprise = contact_nll(-gap / log_softness.exp(), contact)
         optimizer.zero_grad()
-        (surprise * torch.where(touched, 0.5 / share, 0.5 / (1 - share))).mean().backward()
+        (surprise * torch.where(contact, 0.5 / share, 0.5 / (1 - share))).mean().backward()
         optimizer.step()
         schedule.step()
     with torch.no_grad():
@@ -105,7 +106,7 @@ def errors(told: Told, test: Told, frequency: float, seed: int) -> Tensor:
 
 
 def correlation(one: Tensor, other: Tensor) -> float:
-    """Of two fields of errors [b, 2]."""
+    """Correlation of two fields of errors [b, 2]."""
     one, other = one - one.mean(0), other - other.mean(0)
     return round(float((one * other).sum() / (one.norm() * other.norm())), 2)
 
@@ -133,8 +134,8 @@ def main() -> None:
     found = []
     for frequency in arguments.frequencies:
         for count in sorted(arguments.triples):
-            told = Told(*(x[:count] for x in learned_from))
-            made = [errors(told, test, frequency, seed) for seed in range(arguments.seeds)]
+            known = Known(*(x[:count] for x in learned_from))
+            made = [errors(known, test, frequency, seed) for seed in range(arguments.seeds)]
             row = {
                 "frequency": frequency,
                 "triples": count,

@@ -1,10 +1,10 @@
-"""How well the label-free estimate of the error ranks runs by their true error.
+"""Rank correlation of the label-free error estimate with the true error, over many runs.
 
-    python benchmarks/quality.py run OUT [--most 10]     make the runs that are not there yet, one JSON each
+    python benchmarks/quality.py run OUT [--most 10]     make the missing runs, one JSON each
     python benchmarks/quality.py draw OUT                rank correlations and OUT/scatter.png
 
-The grid is fixed by a seed: good runs and bad ones, by steps, triples, noise, contacts, objective, learning rate,
-dimension and kind of observation.
+A seed fixes the grid of good and bad runs. They differ in steps, triples, noise, contact share, objective, learning
+rate, dimension and kind of observation.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 import palpate
 
 VECTOR_RUNS, PICTURE_RUNS = 36, 6
-FAILED = 0.5  # of the constant answer's error: what is worse has found nothing
+FAILED = 0.5  # of the constant predictor's error; a run above it has learned nothing
 
 
 def grid() -> list[dict[str, Any]]:
-    """Settings of all runs, the quick ones and the long ones mixed."""
-    rng = np.random.default_rng(7)  # another seed than the one that the estimate was devised on
+    """Settings of all runs."""
+    rng = np.random.default_rng(7)  # the estimate was designed with another seed
 
     def pick(values: list[Any]) -> Any:
         return values[rng.integers(len(values))]
@@ -57,7 +57,7 @@ def grid() -> list[dict[str, Any]]:
 
 
 def made(settings: dict[str, Any], num: int, share: float, seed: int) -> palpate.Labelled:
-    """Triples of this run's world; noise is of the observations' own spread."""
+    """Triples of this run's world; noise is relative to the spread of the observations."""
     sides = (1.0,) * settings["n"]
     labelled = balls(num, seed=seed, sides=sides, contact_share=share, view=settings["view"], pixels=(24, 24))
     if not settings["noise"]:
@@ -78,12 +78,12 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     test = made(settings, 2000, 0.5, 10**6)
     start = time.monotonic()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # findings are kept
+        warnings.simplefilter("ignore")  # of short runs
         model = palpate.fit(
             train.transitions,
             objective=settings["objective"],
             steps=settings["steps"],
-            optimizer="adamw",  # for which the rates of the grid are
+            optimizer="adamw",  # the learning rates of the grid are for AdamW
             learning_rate=settings["learning_rate"],
             seed=settings["seed"],
             batch_size=64,
@@ -105,7 +105,7 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Rank correlation; equal values share their rank."""
+    """Rank correlation; equal values share a rank."""
 
     def ranks(values: np.ndarray) -> np.ndarray:
         _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)

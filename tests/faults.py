@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from balls import States, picture, sample
+from balls import States, mixture, picture, sample
 from torch import Tensor
 
 from palpate.data.transitions import Transitions
-from palpate.reproduce.sets import mixture
 
 SIDES = (1.0, 1.0)
 

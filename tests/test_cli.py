@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,22 +90,22 @@ class TestVerbs:
         assert verdict == "no blocking problems (arrays alone, no training run)"
         refused(run("check", tmp_path / "none.h5"), "there is no file")
 
-    @pytest.mark.slow
-    def test_demo(self, run: Run, tmp_path: Path) -> None:
+    def test_demo(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("palpate.demo.TEST_TRIPLES", 200)
+        monkeypatch.setattr("palpate.demo.WATCHED_TRIPLES", 50)
         out = tmp_path / "demo"
-        done = palpate("demo", "--steps", 10, "--out", out)
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr
-        assert "L_test is " in done.stdout
-        assert "always answering the mean would score 0.1" in done.stdout
-        assert "pixels" in done.stdout
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a run of three steps
+            code, said, err = run("demo", "--steps", 3, "--out", out)
+        assert code == 0, err
+        assert "a constant predictor has 0.1" in said
+        assert "pixels" in said
         for path in (out / "figures" / "overlay.png", out / "report.html"):
-            assert str(path) in done.stdout
+            assert str(path) in said
             assert path.stat().st_size > 1000
-        assert (out / "figures" / "overlay.png").read_bytes().startswith(b"\x89PNG")
         scores = json.loads((out / "scores.json").read_text())
-        assert f"L_test is {scores['l_test']:.2g}" in done.stdout
-        refused(run("demo", "--steps", 10, "--out", out), str(out), "exists")
+        assert f"L_test is {scores['l_test']:.2g}" in said
+        refused(run("demo", "--steps", 3, "--out", out), str(out), "exists")
 
     def test_collect_train_evaluate(self, log: Path, tmp_path: Path) -> None:
         out = tmp_path / "run"

@@ -4,42 +4,31 @@ from rich.console import Console
 from palpate import progress
 
 
-def test_board_off_a_terminal_is_a_line_now_and_then(
+def test_without_a_terminal_the_bar_is_a_line_every_few_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with progress.board() as shown:
-        shown("one", 1, 4, "soon")
-        shown("two", 2, 2, "done")  # the end is always said
+    with progress.bar("runs", 4) as advance:
+        advance(1, "soon")
         monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-        shown("one", 2, 4, "half")
+        advance(2, "half")
+        monkeypatch.setattr(progress, "QUIET_SECONDS", 60.0)
+        advance(4, "done")  # the end is always shown
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[:3] for line in lines] == [["two", "2/2", "done"], ["one", "2/4", "half"]]
+    assert [line.split()[:3] for line in lines] == [["runs", "2/4", "half"], ["runs", "4/4", "done"]]
 
 
-def test_board_that_is_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.board(show=False) as shown:
-        shown("one", 1, 1)
+def test_a_hidden_bar_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.bar("runs", 1, show=False) as advance:
+        advance(1)
     assert capsys.readouterr() == ("", "")
 
 
-def test_board_on_a_terminal_lets_go_of_what_is_complete(
+def test_on_a_terminal_the_bar_shows_count_and_note(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[progress.Progress] = []
-    make = progress._progress
-
-    def remember(console: Console) -> progress.Progress:
-        made.append(make(console))
-        return made[-1]
-
     monkeypatch.setattr(progress, "Console", lambda file: Console(file=file, force_terminal=True, width=100))
-    monkeypatch.setattr(progress, "_progress", remember)
-    with progress.board() as shown:
-        shown("all", 0, 10, "0 of 2")
-        shown("one", 3, 5)
-        assert [task.description for task in made[0].tasks] == ["all", "one"]
-        shown("one", 5, 5)
-        shown("all", 5, 10, "1 of 2")
-        (task,) = made[0].tasks
-        assert (task.description, task.completed, task.fields["note"]) == ("all", 5, "1 of 2")
-    assert "1 of 2" in capsys.readouterr().err
+    with progress.bar("runs", 10) as advance:
+        advance(5, "1 of 2")
+    shown = capsys.readouterr().err
+    assert "5/10" in shown
+    assert "1 of 2" in shown

@@ -1,4 +1,4 @@
-"""How fast the hot paths are on this machine; ratios within one run are what compares."""
+"""Speed of the hot paths on this machine. Compare ratios within one call, not numbers of two machines."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -29,76 +29,60 @@ class Speed(NamedTuple):
     items: str
 
 
-def bench(device: torch.device, compiled: bool) -> Iterator[Speed]:
+def bench(device: torch.device) -> Iterator[Speed]:
     """Time generation, training steps and encoding, one after another."""
-    count = 512 if device.type == "cpu" else 8192
+    gpu = device.type == "cuda"
+    count = 8192 if gpu else 512
     for env in SPRITES:
-        sprites = world(env, device=device)
-        if compiled:
-            sprites.compile()
-        draw = partial(Stream(sprites).draw, count, torch.Generator(device).manual_seed(0))
+        draw = partial(Stream(world(env, device=device)).draw, count, torch.Generator(device).manual_seed(0))
         each = _time(draw, device)
         yield Speed(f"generate and draw {env.removeprefix('palpate/')}, 100 px", each, count / each, "triples")
-    encoders = ["small", "resnet18"] if device.type == "cuda" else ["small"]
-    for encoder in encoders:
-        size = 50 if encoder == "small" else 100
-        run = _run(encoder, size, device, compiled)
-        step = run.captured() if device.type == "cuda" else run.advance
-        each = _time(step, device, warm_up=12)
+    for encoder, size in (("small", 50), ("resnet18", 100)) if gpu else (("small", 50),):
+        run = _run(encoder, size, device)
+        each = _time(run.captured() if gpu else run.advance, device, warm_up=12)
         yield Speed(f"training step, three {encoder}, {size} px, batch 128", each, 128 / each, "triples")
-    yield from _encoding(device)
-
-
-def _encoding(device: torch.device) -> Iterator[Speed]:
-    """Latency, and throughput with batches that fill the device."""
     for encoder, shape in ENCODED.items():
         picture = len(shape) == 3
-        model = Representation(build(_planned(encoder, shape, device, False).model), {}, device)
-        size = f"{shape[-1]} px" if picture else f"{shape[0]} numbers"
-        for rows in (1, 64) if device.type == "cpu" else (1, 64, 256):
+        model = Representation(build(_planned(encoder, shape, device).model), {}, device)
+        for rows in (1, 64, 256) if gpu else (1, 64):  # latency, then batches that fill the device
             o = torch.zeros((rows, *shape), dtype=torch.uint8 if picture else torch.float32, device=device)
             each = _time(partial(model.encode, o), device)
-            yield Speed(f"encode, {encoder}, {size}, batch {rows}", each, rows / each, "observations")
+            size_of = f"{shape[-1]} px" if picture else f"{shape[0]} numbers"
+            yield Speed(f"encode, {encoder}, {size_of}, batch {rows}", each, rows / each, "observations")
 
 
-def _planned(encoder: str, shape: tuple[int, ...], device: torch.device, compiled: bool) -> Plan:
-    """What `fit` trains on a stream of such observations."""
-    training = TrainingConfig(device=device.type, compile=compiled)  # type: ignore[arg-type]
-    asked = Asked(encoder=encoder, training=training)  # type: ignore[arg-type]
+def _planned(encoder: str, shape: tuple[int, ...], device: torch.device) -> Plan:
+    """The settings of `fit` for a stream of such observations."""
+    asked = Asked(encoder=encoder, training=TrainingConfig(device=device.type))  # type: ignore[arg-type]
     found = plan(asked, Facts(shape, 2, None, steerable=True, device=device.type))
     dtype = "uint8" if len(shape) == 3 else "float32"
     return found._replace(model=replace(found.model, observation_dtype=dtype))  # type: ignore[arg-type]
 
 
-def _run(encoder: str, size: int, device: torch.device, compiled: bool) -> Run:
+def _run(encoder: str, size: int, device: torch.device) -> Run:
     sprites = world("palpate/Sprites-v0", device=device, size=size)
-    if compiled:
-        sprites.compile()
-    planned = _planned(encoder, sprites.observation_shape, device, compiled)
+    planned = _planned(encoder, sprites.observation_shape, device)
     model, config = build(planned.model).to(device), planned.training
     model.measure(Stream(sprites).draw(config.batch_size, torch.Generator(device).manual_seed(0)))
-    feed = Selected(
-        sprites, config.batch_size, least_contacts=config.least_contacts, chosen_moves=config.chosen_moves or 0.0
-    )
+    moves = config.chosen_moves or 0.0
+    feed = Selected(sprites, config.batch_size, least_contacts=config.least_contacts, chosen_moves=moves)
     run = Run(model, feed, config, device)
     run.set_schedule()
     return run
 
 
 def _time(call: Callable[[], object], device: torch.device, warm_up: int = 2) -> float:
-    """Median seconds of a call; on a GPU of groups of calls, so that waiting for it is not what is measured."""
+    """Median seconds of a call; on a GPU of groups of calls, so that synchronisation costs little."""
     for _ in range(warm_up):
         call()
-    group = 10 if device.type == "cuda" else 1
+    wait, group = (torch.cuda.synchronize, 10) if device.type == "cuda" else (lambda: None, 1)
     times: list[float] = []
     end = time.perf_counter() + MEASURE_SECONDS
     while len(times) < 3 or time.perf_counter() < end:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        wait()
         began = time.perf_counter()
         for _ in range(group):
             call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        wait()
         times.append((time.perf_counter() - began) / group)
     return sorted(times)[len(times) // 2]

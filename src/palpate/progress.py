@@ -11,7 +11,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -56,40 +55,6 @@ def bar(title: str, total: int, show: bool = True) -> Iterator[Bar]:
             yield lambda done, note="": progress.update(task, completed=done, note=note)
     else:
         yield _Lines(title, total)
-
-
-class Board(Protocol):
-    def __call__(self, title: str, done: int, total: int, note: str = "") -> None:
-        """`done` of `total` are done of what has this title; what is complete is no longer shown."""
-
-
-@contextmanager
-def board(show: bool = True) -> Iterator[Board]:
-    """Several bars at once, each there from its first report on."""
-    console = Console(file=sys.stderr)
-    if not show:
-        yield lambda title, done, total, note="": None
-    elif console.is_terminal:
-        with _progress(console) as progress:
-            tasks: dict[str, TaskID] = {}
-
-            def update(title: str, done: int, total: int, note: str = "") -> None:
-                if title not in tasks:
-                    tasks[title] = progress.add_task(title, total=total, note=note)
-                progress.update(tasks[title], completed=done, note=note)
-                if done >= total:
-                    progress.remove_task(tasks.pop(title))
-
-            yield update
-    else:
-        lines: dict[str, _Lines] = {}
-
-        def write(title: str, done: int, total: int, note: str = "") -> None:
-            if title not in lines:
-                lines[title] = _Lines(title, total)
-            lines[title](done, note)
-
-        yield write
 
 
 def _progress(console: Console) -> Progress:

@@ -101,8 +101,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("words", "says"),
         [
-            (("--worlds", "third"), "leave out --worlds, --slurm and --paper-schedule"),
-            (("--paper-schedule",), "leave out --worlds, --slurm and --paper-schedule"),
+            (("--worlds", "third"), "leave out --worlds"),
             (("--methods", "ours"), "method is 'ours'; control has interaction, paper, vae"),
         ],
     )

@@ -1,4 +1,3 @@
-import json
 import math
 from pathlib import Path
 
@@ -6,21 +5,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import row, write
+from made_up import arrays, row, write
 
-from palpate.reproduce.results import read_results, summarise
+from palpate.reproduce.results import grouped, read_results
 from palpate.reproduce.statistics import interquartile_mean, stratified_bootstrap
-from palpate.reproduce.tables import frame_distance, markdown, write_tables
+from palpate.reproduce.tables import HEADS, frame_distance, frame_notes, markdown, write_table
 
 
 @pytest.mark.parametrize(
     ("values", "mean"),
     [
         ([7.0], 7.0),
-        ([1.0, 3.0], 2.0),
         ([0.0, 6.0, 90.0], (0.25 * 0 + 6 + 0.25 * 90) / 1.5),
         ([100.0, 2.0, 4.0, -100.0], 3.0),  # the two in the middle
-        ([0.0, 1.0, 2.0, 3.0, 1e9], (0.75 * 1 + 2 + 0.75 * 3) / 2.5),
         ([1.0, 2.0, 3.0, math.inf], 2.5),  # a quarter of failures is outside
     ],
 )
@@ -29,25 +26,19 @@ def test_interquartile_mean_by_hand(values: list[float], mean: float) -> None:
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=9))
-def test_interquartile_mean_slowly(values: list[float]) -> None:
+def test_interquartile_mean_equals_a_slow_one(values: list[float]) -> None:
     """Four copies of each value have a middle half without fractions."""
     copies = sorted(4 * values)
     middle = copies[len(values) : 3 * len(values)]
     assert float(interquartile_mean(np.array(values))) == pytest.approx(sum(middle) / len(middle), abs=1e-9)
 
 
-def test_interquartile_mean_along_the_last_axis() -> None:
-    values = np.random.default_rng(0).random((3, 2, 5))
-    each = [[float(interquartile_mean(values[i, j])) for j in range(2)] for i in range(3)]
-    assert interquartile_mean(values) == pytest.approx(np.array(each))
-
-
-def test_bootstrap_slowly() -> None:
+def test_bootstrap_equals_a_slow_one() -> None:
     strata = [np.array([1.0, 2.0, 4.0]), np.array([10.0, 30.0])]
     rng, means = np.random.default_rng(0), []
-    draws = [[stratum[rng.integers(len(stratum), size=(500, len(stratum)))]] for stratum in strata]
+    draws = [stratum[rng.integers(len(stratum), size=(500, len(stratum)))] for stratum in strata]
     for i in range(500):
-        means.append(float(interquartile_mean(np.concatenate([draw[0][i] for draw in draws]))))
+        means.append(float(interquartile_mean(np.concatenate([draw[i] for draw in draws]))))
     low, high = stratified_bootstrap(strata, seed=0, resamples=500)
     assert (low, high) == (sorted(means)[round(0.025 * 499)], sorted(means)[round(0.975 * 499)])
 
@@ -72,97 +63,82 @@ ROWS = [
     *(row("vanilla", "paper", seed, value) for seed, value in enumerate([0.1, 0.0039, 0.0041])),
     *(row("vanilla", "supervised", seed, value) for seed, value in enumerate([4e-5, 1e-5])),
     row("background", "ours", 0, 4e-4, resumed_at=2, seconds=1.0),
-    row("background", "supervised", 0, 1e-4),
+    row("background", "vae", 0, None),
 ]
 
 
-def test_summaries_by_hand() -> None:
-    ours, paper, limit, _, _, *overall = summarise(ROWS)
-    assert (ours.world, ours.method, ours.seeds, ours.median) == ("vanilla", "ours", 3, 2e-4)
-    assert (ours.mean, ours.std) == pytest.approx((2e-4, 1e-4))
-    assert ours.iqm == pytest.approx(2e-4)
-    assert ours.interval is not None
-    assert 1e-4 <= ours.interval[0] < 2e-4 < ours.interval[1] <= 3e-4
-    assert ours.to_supervised == pytest.approx(2e-4 / 2.5e-5)
-    assert ours.failures == 0
-    assert paper.failures == pytest.approx(2 / 3)  # 2 % of 0.2 lies between 0.0039 and 0.0041
-    assert limit.to_supervised == pytest.approx(1)
-    # Over all worlds, only methods that were run in each: shares of the constant answer's 0.2.
-    assert [(s.world, s.method, s.seeds) for s in overall] == [
-        ("all worlds", "ours", 4),
-        ("all worlds", "supervised", 3),
-    ]
-    assert overall[0].median == pytest.approx(2.5e-4 / 0.2)
+def lines(text: str) -> dict[tuple[str, str], dict[str, str]]:
+    """The lines of a table by world and method, their cells by title."""
+    cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {(each[0], each[1]): dict(zip(HEADS, each, strict=True)) for each in cells[1:]}
+
+
+def test_a_line_of_the_table_by_hand() -> None:
+    table = lines(markdown(ROWS))
+    ours = table["vanilla", "ours"]
+    assert (ours["seeds"], ours["median L_test"], ours["failed"], ours["x supervised"]) == ("3", "0.0002", "0%", "8")
+    assert (ours["agent error"], ours["object error"], ours["seconds"]) == ("0.1", "0.2", "10")
+    middle, interval = ours["interquartile mean [95 %]"].split(" ", 1)
+    low, high = map(float, interval.strip("[]").split(", "))
+    assert 1e-4 <= low < float(middle) == 2e-4 < high <= 3e-4
+    assert table["vanilla", "paper"]["failed"] == "67%"  # 2 % of 0.2 lies between 0.0039 and 0.0041
 
 
 def test_one_seed_has_no_interval_and_a_resumed_run_no_seconds() -> None:
-    (lonely,) = (s for s in summarise(ROWS) if (s.world, s.method) == ("background", "ours"))
-    assert (lonely.interval, lonely.std, lonely.seconds) == (None, None, None)
-    assert lonely.median == lonely.iqm == 4e-4
+    lonely = lines(markdown(ROWS))["background", "ours"]
+    assert (lonely["median L_test"], lonely["interquartile mean [95 %]"], lonely["seconds"]) == ("0.0004", "-", "-")
 
 
-def test_a_run_that_diverged_is_a_failure() -> None:
+def test_a_diverged_run_is_a_failure() -> None:
+    lost = lines(markdown(ROWS))["background", "vae"]
+    assert (lost["median L_test"], lost["failed"], lost["agent error"]) == ("inf", "100%", "-")
     rows = [*(row("vanilla", "ours", seed, 1e-4) for seed in range(3)), row("vanilla", "ours", 3, None)]
-    (summary,) = summarise(rows)
-    assert (summary.seeds, summary.failures, summary.median) == (4, 0.25, 1e-4)
-    assert summary.iqm == pytest.approx(1e-4)
-    assert (summary.mean, summary.std) == (math.inf, None)
-    assert summary.interval is not None
-    assert summary.interval[1] == math.inf
+    three = lines(markdown(rows))["vanilla", "ours"]
+    assert (three["failed"], three["interquartile mean [95 %]"]) == ("25%", "0.0001 [0.0001, inf]")
 
 
-def test_order_is_the_experiments_own() -> None:
-    names = [(s.world, s.method) for s in summarise(reversed(ROWS))]
-    assert names[:3] == [("vanilla", "ours"), ("vanilla", "paper"), ("vanilla", "supervised")]
-    assert names[3][0] == "background"
-    assert summarise([row("moon", "ours", 0, 0.1), row("vanilla", "ours", 0, 0.1)])[0].world == "vanilla"
+def test_groups_are_in_the_order_of_the_experiment() -> None:
+    moon = row("moon", "ours", 0, 0.1)
+    assert list(grouped([moon, *reversed(ROWS)])) == [
+        ("vanilla", "ours"), ("vanilla", "paper"), ("vanilla", "supervised"), ("background", "ours"),
+        ("background", "vae"), ("moon", "ours"),
+    ]  # fmt: skip
 
 
-def test_markdown_says_how_it_was_scored() -> None:
+def test_notes_describe_the_scoring() -> None:
     keypoints = {"l_test": 0.1, "constant l_test": 0.2, "probed_l_test": 0.05, "swap_rate": 0.25}
-    rows = [*ROWS, row("vanilla", "vae", 0, 0.1), row("vanilla", "transporter", 0, None, scores=keypoints)]
-    text = markdown(rows, summarise(rows))
-    lines = text.splitlines()
-    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
-    (ours,) = (line for line in lines if line.startswith("| vanilla | ours "))
-    assert "| 3 | 0.0002 | 0.0002 [" in ours
-    assert "| 0.0002 ± 0.0001 | 0% | 8 |" in ours
-    assert "affine probe" in text
-    assert "vanilla transporter: the two swapped in 25% of the pictures, L_test 0.05 with" in text
+    text = markdown([*ROWS, row("vanilla", "transporter", 0, None, scores=keypoints)])
+    assert "An affine probe" in text
+    assert "vanilla transporter: the two are swapped in 25% of the pictures" in text
     assert "commit abc1234" in text
     assert "Orientation" not in text
     scores = [{"l_test": 0.1, "orientation_error": x, "contact_accuracy": 1 - x} for x in (0.1, 0.3, 0.2)]
-    turned = [row("anisotropic", "ours", seed, 0.1, scores=each) for seed, each in enumerate(scores)]
-    beside = markdown(turned, summarise(turned))
-    assert "Orientation error, medians over seeds: anisotropic ours 0.2 rad." in beside
-    assert "Split accuracy, medians over seeds: anisotropic ours 0.8." in beside
-    assert "affine probe" not in markdown(ROWS, summarise(ROWS))
+    text = markdown([row("anisotropic", "ours", seed, 0.1, scores=each) for seed, each in enumerate(scores)])
+    assert "Orientation error, medians over seeds: anisotropic ours 0.2 rad." in text
+    assert "Split accuracy, medians over seeds: anisotropic ours 0.8." in text
+    assert "An affine probe" not in text
 
 
-def test_tables_from_the_folder_alone(tmp_path: Path) -> None:
-    write(tmp_path, [*ROWS, row("background", "paper", 0, None)])
+def test_the_table_needs_the_folder_alone(tmp_path: Path) -> None:
+    write(tmp_path, ROWS)
     (tmp_path / "notes.json").write_text('{"not": "ours"}')
-    (tmp_path / "vanilla-0.json").write_text('{"experiment": "vanilla", "scores": {}}')  # of another time
-    assert len(read_results(tmp_path)) == len(ROWS) + 1
-    text = write_tables(tmp_path)
+    assert len(read_results(tmp_path)) == len(ROWS)
+    text = write_table(tmp_path)
     assert (tmp_path / "table.md").read_text() == text
-    table = json.loads((tmp_path / "table.json").read_text(), parse_constant=pytest.fail)  # no Infinity
-    assert table["notes"] == []
-    (lost,) = (s for s in table["summaries"] if (s["world"], s["method"]) == ("background", "paper"))
-    assert (lost["median"], lost["failures"]) == ("inf", 1.0)
-    assert write_tables(tmp_path / "empty") is None
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    assert write_table(tmp_path / "empty") is None
     (tmp_path / "vanilla-ours-0.json").write_text("{")
     with pytest.raises(ValueError, match="vanilla-ours-0.json is damaged .*delete it"):
         read_results(tmp_path)
 
 
-def test_frames_that_differ_by_a_translation_agree() -> None:
-    rng = np.random.default_rng(0)
-    third = {"agent": rng.random((5, 2)), "object": rng.random((5, 2))}
-    moved = {name: x + np.array([3.0, -1.0]) for name, x in third.items()}
-    assert frame_distance(third, moved) == pytest.approx(0)
-    apart = third | {"object": third["object"] + [0.2, 0.0]}  # the mean is 0.1, and so is every residual
-    assert frame_distance(third, apart) == pytest.approx(0.1)
+def test_frames_that_differ_by_a_translation_agree(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).random((10, 2))
+    assert frame_distance(points, points + np.array([3.0, -1.0])) == pytest.approx(0)
+    half = points + np.repeat([[0.2, 0.0], [0.0, 0.0]], 5, 0)  # the mean is 0.1, and so is every residual
+    assert frame_distance(points, half) == pytest.approx(0.1)
+    found = arrays()
+    for view, shift in (("third", 0.0), ("first", 5.0)):
+        moved = {name: found[name] + shift for name in ("all_agent", "all_object")}
+        np.savez(tmp_path / f"{view}-ours-0.npz", **found | moved)
+    (note,) = frame_notes(tmp_path, [row("third", "ours", 0, 1e-3)])
+    assert float(note.split("differ by ")[1].split()[0]) == pytest.approx(0)

@@ -12,14 +12,11 @@ class Bench:
 
     device: Literal["cpu", "cuda"] | None = None
     """Default: a GPU if there is one."""
-    compile: bool = False
-    """With torch.compile."""
 
     def __call__(self) -> None:
         from palpate.bench import bench
         from palpate.training.loop import training_device
 
-        device = training_device(TrainingConfig(device=self.device))
         print(f"{'path':<60} {'ms':>10} {'per second':>12}")
-        for speed in bench(device, self.compile):
+        for speed in bench(training_device(TrainingConfig(device=self.device))):
             print(f"{speed.path:<60} {speed.each * 1e3:>10.2f} {speed.rate:>12,.0f} {speed.items}", flush=True)

@@ -22,11 +22,10 @@ class Demo:
     def __call__(self) -> None:
         from palpate.demo import SIZE, demo
 
-        outcome = demo(self.out, steps=self.steps, seed=self.seed, resume=self.resume, overwrite=self.force)
-        agent, thing = outcome.pixels
-        scores = outcome.scores
+        scores = demo(self.out, steps=self.steps, seed=self.seed, resume=self.resume, overwrite=self.force)
+        agent, thing = scores.agent_error * SIZE, scores.object_error * SIZE
         print(f"\n{scores}\n")
-        print(f"L_test is {scores.l_test:.2g}; always answering the mean would score {scores.constant['l_test']:.2g}.")
-        print(f"On average the agent is off by {agent:.2f} pixels and the object by {thing:.2f}, of {SIZE}.")
-        print(f"Look at  {outcome.folder / 'figures' / 'overlay.png'}")
-        print(f"Read     {outcome.folder / 'report.html'}")
+        print(f"L_test is {scores.l_test:.2g}; a constant predictor has {scores.constant['l_test']:.2g}.")
+        print(f"The mean error is {agent:.2f} pixels for the agent and {thing:.2f} for the object, of {SIZE}.")
+        print(f"Look at  {self.out / 'figures' / 'overlay.png'}")
+        print(f"Read     {self.out / 'report.html'}")

@@ -13,19 +13,19 @@ from palpate.cli.parsing import Positional
 class Reproduce:
     """Run the comparisons of the paper, and write their tables and figures.
 
-    sprites: three worlds x (ours, paper-gaussian, paper, transporter, vae, supervised). soccer: the same from a camera
-    beside the field and from four on the agent. ablation: our method with one part replaced at a time. shares: few
-    contacts and many, a fixed set of triples, numbers in place of pictures. control: the representations of soccer,
-    third person, and PPO from each, from true states and from pixels. See docs/reproduce.md.
+    sprites: three worlds x (ours, paper-gaussian, paper, transporter, vae, supervised). soccer: the same methods, with
+    one camera beside the field or four on the agent. ablation: our method with one part replaced at a time. shares:
+    contact shares from 3 to 90 %, and a fixed set of triples. control: PPO on the representations of soccer in third
+    person, on true states and on pixels. See docs/guide/reproduce.md.
 
-    A run leaves one small JSON in OUT/EXPERIMENT. Existing runs are skipped. Ctrl-C keeps everything, and the same
-    command continues. A failed run does not stop the others. Try it:
+    Each run writes one small JSON to OUT/EXPERIMENT; a run whose JSON exists is skipped. After Ctrl-C the same command
+    continues. A failed run does not stop the others. Several processes may share OUT: each run is made once. Example:
 
       palpate reproduce sprites --seeds 1 --worlds vanilla --methods ours supervised
     """
 
     experiment: Positional[Literal["sprites", "soccer", "ablation", "shares", "control", "all"]]
-    """What to run; all excludes control if --worlds, --methods or --slurm are given."""
+    """What to run; all excludes control if --worlds or --methods are given."""
     seeds: int = 3
     """Seeds 0 to SEEDS - 1 of every run."""
     preset: Literal["small", "paper"] | None = None
@@ -42,41 +42,35 @@ class Reproduce:
     truth."""
     steps: int | None = None
     """Optimiser steps. Default: the preset's."""
-    paper_schedule: bool = False
-    """Train paper and paper-gaussian also on the paper's own schedule: 100 epochs over a fixed set, Adam at 1e-3."""
     device: Literal["cpu", "cuda"] | None = None
     """Where to train. Default: a GPU if there is one."""
     compile: bool | None = None
     """Use torch.compile. Default: the preset's."""
     jobs: int | None = None
     """Runs at a time, each with its share of the cores. Default: one on a GPU, else one per core."""
-    slurm: bool = False
-    """Submit each run as a job of a Slurm cluster, and wait for them; needs the extra palpate[slurm]."""
-    partition: str | None = None
-    """Slurm: the partition."""
-    time: int = 60
-    """Slurm: minutes for a run; the next call continues a run that takes longer."""
     figures_only: bool = False
     """Write tables and figures from the existing JSON, without any run."""
     keep_models: bool = False
     """Keep the trained models of new runs in OUT/EXPERIMENT/models, for `palpate evaluate`, `export` and `control`."""
     force: bool = False
-    """Repeat existing runs."""
+    """Delete existing results of these runs, and repeat them."""
 
     def __call__(self) -> None:
         from palpate.contest.control import demand_ppo
-        from palpate.contest.tournament import demand_models, learned_by
+        from palpate.contest.tournament import WORLD, demand_models, learned_by
+        from palpate.reproduce.campaign import choose_preset
         from palpate.reproduce.presets import EXPERIMENTS
+        from palpate.reproduce.runs import Place
 
-        if self.experiment == "control" and (self.worlds or self.slurm or self.paper_schedule):
-            raise ValueError(
-                "control runs in one world and on this machine; leave out --worlds, --slurm and --paper-schedule"
-            )
+        if self.experiment == "control" and self.worlds:
+            raise ValueError("control runs in one world; leave out --worlds")
         experiments = {"all": EXPERIMENTS, "control": ()}.get(self.experiment, (self.experiment,))
         if self.figures_only:
             self._redraw(experiments)
             return
-        preset, place = self._preset_and_place()
+        preset = choose_preset(self.preset, self.device, self.steps)
+        keep: dict[str, Any] = {"keep_models": self.keep_models, "keep_worlds": (WORLD,) if self._plays else ()}
+        place = Place(out=self.out, data=self.data, device=self.device, compile=self.compile, **keep)
         if self._plays:
             demand_ppo()
             if experiments and not self.force:
@@ -93,29 +87,19 @@ class Reproduce:
     @property
     def _plays(self) -> bool:
         """Whether policies are trained too."""
-        only = self.worlds or self.methods or self.slurm
-        return self.experiment == "control" or (self.experiment == "all" and not only)
-
-    def _preset_and_place(self) -> tuple[Any, Any]:
-        from palpate.contest.tournament import WORLD
-        from palpate.reproduce.campaign import choose_preset
-        from palpate.reproduce.runs import Place
-
-        keep: dict[str, Any] = {"keep_models": self.keep_models, "keep_worlds": (WORLD,) if self._plays else ()}
-        place = Place(out=self.out, data=self.data, device=self.device, compile=self.compile, **keep)
-        return choose_preset(self.preset, self.device, self.steps), place
+        return self.experiment == "control" or (self.experiment == "all" and not (self.worlds or self.methods))
 
     def _run(self, experiments: tuple[Any, ...], preset: Any, place: Any) -> dict[str, str]:
-        """Make the runs of these experiments; returns the failed ones with the reason."""
+        """Run these experiments; returns the failed runs with the reason."""
         from palpate.reproduce.campaign import reproduce
         from palpate.reproduce.presets import cases
 
-        slurm = self._slurm()
-        only = {"worlds": self.worlds, "methods": self.methods}
-        planned = cases(experiments, preset, self.seeds, paper_schedule=self.paper_schedule, **only)
-        report = reproduce(planned, place, jobs=self.jobs, slurm=slurm, force=self.force)
+        planned = cases(experiments, preset, self.seeds, worlds=self.worlds, methods=self.methods)
+        report = reproduce(planned, place, jobs=self.jobs, force=self.force)
         print_results(report.tables, report.written)
         print(f"{len(report.finished)} runs made, {len(report.skipped)} existed, {len(report.failed)} failed")
+        if report.busy:
+            print(f"{len(report.busy)} runs of other processes were passed over; the last to end completes the tables")
         return report.failed
 
     def _play(self, preset: Any, place: Any) -> dict[str, str]:
@@ -154,16 +138,3 @@ class Reproduce:
             names = " or ".join([*experiments, *(["control"] if self._plays else [])])
             raise FileNotFoundError(f"{self.out} holds no JSON of {names}; run them first, without --figures-only")
         print_results(tables, written)
-
-    def _slurm(self) -> Any:
-        from palpate.reproduce.cluster import Slurm
-
-        if not self.slurm:
-            if self.partition is not None:
-                raise ValueError(f"partition is {self.partition!r}, but nothing is submitted; add --slurm")
-            return None
-        if self.preset is None:
-            raise ValueError("preset is left out, but the jobs run elsewhere; with --slurm give --preset")
-        if self.jobs is not None:
-            raise ValueError(f"jobs is {self.jobs}; with --slurm the cluster decides how many run at a time")
-        return Slurm(partition=self.partition, minutes=self.time, gpus=int(self.preset == "paper"))

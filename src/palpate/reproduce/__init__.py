@@ -1,1 +1,1 @@
-"""Whole experiments: what the verbs of the command line do."""
+"""The paper's comparisons: their cases, runs and results."""

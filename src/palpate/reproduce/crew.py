@@ -1,7 +1,7 @@
-"""Runs made in this process or in several, each with its share of the cores.
+"""Cases run in this process, or in several with a share of the cores each.
 
-A worker makes one run after another, because importing torch and reading a set take long. A worker whose pipe closes
-during a run stops it between two steps and saves it, so nothing is lost when the parent stops or dies.
+A worker runs one case after another, because importing torch and reading a set take long. When its pipe closes, a
+worker stops between two steps and saves its run, so that a run survives the end of the parent.
 """
 
 import os
@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from palpate.collecting.parts import Stopped
 from palpate.disk import Busy
@@ -20,7 +20,7 @@ from palpate.training.loop import Interrupted
 from palpate.workers import Worker, WorkerError, available_cores, dismiss, ready
 
 PATIENCE = 60.0  # seconds for a worker to save its run
-Report = Callable[[Case, int, str], None]  # a run, its step, and the text beside its bar
+Show = Callable[[Case, int, str], None]  # a case, its step, and the text beside the bar
 
 
 class Halted(RuntimeError):  # noqa: N818 - requested by the user, not an error
@@ -28,95 +28,75 @@ class Halted(RuntimeError):  # noqa: N818 - requested by the user, not an error
 
 
 class Outcome(NamedTuple):
-    """How a run ended: without a message it is finished."""
+    """How a case ended. "existed" and "busy" are cases that another process has finished or is running."""
 
     case: Case
+    state: Literal["finished", "existed", "busy", "failed"]
     message: str = ""
     trace: str = ""
 
 
-Outcomes = Generator[Outcome, None, None]
-
-
-class Reading(NamedTuple):
-    step: int
-    note: str
-
-
-def attempt(case: Case, place: Place, report: Report) -> Outcome:
-    """Make a run. An exception becomes its outcome, except for Ctrl-C, which stops all runs."""
+def attempt(case: Case, place: Place, show: Show) -> Outcome:
+    """Run a case. Ctrl-C raises `Halted`; every other exception becomes the outcome."""
     try:
-        perform(case, place, lambda step, readings: report(case, step, _note(readings)))
+        made = perform(case, place, lambda step, readings: show(case, step, _note(readings)))
     except (Interrupted, Stopped, KeyboardInterrupt) as error:
         raise Halted(str(error)) from None
     except Busy as error:
-        return Outcome(case, str(error))
+        return Outcome(case, "busy", str(error))
     except Exception as error:
-        return Outcome(case, f"{type(error).__name__}: {error}", traceback.format_exc())
-    return Outcome(case)
+        return Outcome(case, "failed", f"{type(error).__name__}: {error}", traceback.format_exc())
+    return Outcome(case, "finished" if made else "existed")
 
 
 def _note(readings: dict[str, float]) -> str:
     return f"L_test {readings['l_test']:.2g}" if "l_test" in readings else ""
 
 
-def one_by_one(cases: Sequence[Case], place: Place, report: Report) -> Outcomes:
-    """In this process, which compiles once."""
-    for case in cases:
-        yield attempt(case, place, report)
-
-
-def side_by_side(cases: Sequence[Case], place: Place, report: Report, jobs: int) -> Outcomes:
-    """In `jobs` processes at a time, in the order in which they finish."""
+def side_by_side(cases: Sequence[Case], place: Place, show: Show, jobs: int) -> Generator[Outcome]:
+    """Run cases in `jobs` processes; yields the outcomes as they come."""
     todo = list(reversed(cases))
     threads = max(1, available_cores() // jobs)
     team: dict[Worker, Case] = {}
+    idle: list[Worker] = []
     try:
         while todo or team:
             while todo and len(team) < jobs:
-                _assign(Worker(_serve, place, threads=threads), team, todo)
+                worker = idle.pop() if idle else Worker(_serve, place, threads=threads)
+                team[worker] = todo.pop()
+                worker.send(team[worker])
             for worker in ready(team):
                 case = team[worker]
-                answer, gone = _answer(worker, case)
-                if isinstance(answer, Reading):
-                    report(case, *answer)
-                    continue
-                if gone or not todo:
+                try:
+                    answer = worker.receive()
+                except (WorkerError, ValueError) as error:  # the worker is gone
                     del team[worker]
                     dismiss([worker], PATIENCE)
+                    yield Outcome(case, "failed", str(error), getattr(error, "trace", ""))
+                    continue
+                if isinstance(answer, Outcome):
+                    del team[worker]
+                    idle.append(worker)
+                    yield answer
                 else:
-                    _assign(worker, team, todo)
-                yield answer
+                    show(case, *answer)
     except KeyboardInterrupt:
         raise Halted("stopped") from None
     finally:
-        dismiss(team, PATIENCE)
-
-
-def _assign(worker: Worker, team: dict[Worker, Case], todo: list[Case]) -> None:
-    team[worker] = todo.pop()
-    worker.send(team[worker])
-
-
-def _answer(worker: Worker, case: Case) -> tuple[Reading | Outcome, bool]:
-    """The answer of a worker, and whether the worker is gone: that is a failure of its run."""
-    try:
-        return worker.receive(), False
-    except (WorkerError, ValueError) as error:
-        return Outcome(case, str(error), getattr(error, "trace", "")), True
+        dismiss([*team, *idle], PATIENCE)
 
 
 def _serve(pipe: Connection, place: Place) -> None:
-    """Runs in a worker: cases in, readings and outcomes out."""
+    """The loop of a worker: cases in; steps with their notes, and outcomes, out."""
     if hasattr(os, "setsid"):
         os.setsid()  # the terminal sends Ctrl-C to the parent alone, which closes the pipe
 
-    def report(case: Case, step: int, note: str) -> None:
+    def show(case: Case, step: int, note: str) -> None:
         if pipe.poll():  # closed by the parent
             signal.raise_signal(signal.SIGINT)  # the training loop finishes this step and saves
         else:
-            pipe.send(Reading(step, note))
+            pipe.send((step, note))
 
     with suppress(Halted):
         while True:
-            pipe.send(attempt(pipe.recv(), place, report))
+            pipe.send(attempt(pipe.recv(), place, show))

@@ -1,21 +1,21 @@
-"""What `palpate reproduce` runs, as plain values: worlds x methods x seeds, and how large everything is.
+"""What `palpate reproduce` runs, as plain values: worlds x methods x seeds, and the size of everything.
 
-Light to import: no torch.
+This module imports no torch, so that the command line stays fast.
 """
 
 import difflib
-import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, get_args
 
 from palpate.choices import Facts
 from palpate.config import Encoder, ObjectiveConfig, SettledTraining
 from palpate.plan import Asked, Plan, plan
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
-EXPERIMENTS: tuple[Experiment, ...] = ("sprites", "soccer", "ablation", "shares")
+EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 
 SPRITES = {
     "vanilla": "palpate/Sprites-v0",
@@ -24,13 +24,14 @@ SPRITES = {
 }
 SOCCER = {"third": "palpate/Soccer-v0", "first": "palpate/SoccerFirstPerson-v0"}
 
-OBJECTIVES: dict[str, dict[str, Any]] = {
+METHODS: dict[str, dict[str, Any]] = {
     "ours": {},
     "paper-gaussian": {"objective": "paper-gaussian"},
     "paper": {"objective": "paper"},
+    "transporter": {"method": "transporter"},
+    "vae": {"method": "vae"},
+    "supervised": {"method": "supervised"},
 }
-BASELINES: dict[str, dict[str, Any]] = {name: {"method": name} for name in ("transporter", "vae", "supervised")}
-METHODS = OBJECTIVES | BASELINES
 
 # Our method with one part replaced: name and class in `variants`.
 VARIANTS = {
@@ -38,54 +39,43 @@ VARIANTS = {
     "split-of-one-batch": "SplitOfOneBatch",
     "no-split-floor": "NoSplitFloor",
     "paper-placing": "PaperPlacing",
-    "paper-placing-split-on-d": "PaperPlacingSplitOnD",
     "quadratic-stay": "QuadraticStay",
     "shrinking-stay": "ShrinkingStay",
     "path-gradient": "PathGradient",
     "no-contrast-floor": "NoContrastFloor",
     "contrast-gradient": "ContrastGradient",
     "agent-temperature-0.1": "AgentTemperatureTenth",
-    "agent-temperature-1": "AgentTemperatureOne",
-    "shared-network": "SharedNetwork",
 }
-# Moves are random but in two rows: not all variants predict contacts.
 ABLATION: dict[str, dict[str, Any]] = {
     "ours": {"refine": False},
     "chosen-moves": {"refine": False},
-    "last-fit": {"refine": True},
+    "refine": {"refine": True},
     "ball": {"body": "ball", "refine": False},
-    "rest-floor-0.1": {"rest_floor": 0.1, "refine": False},
     **{name: {"objective": f"palpate.reproduce.variants:{kind}", "refine": False} for name, kind in VARIANTS.items()},
 }
-CHOOSING = ("chosen-moves", "last-fit")
+CHOOSING = ("chosen-moves", "refine")  # the others have random moves: not all variants predict contacts
 SHARES = (0.5, 0.03, 0.1, 0.9)
-RANDOM_MOVES: dict[str, Any] = {"chosen_moves": 0.0}  # contacts are as common as in the world
+RANDOM_MOVES: dict[str, Any] = {"chosen_moves": 0.0}  # the contact share is the world's
 
-# Seeds of triples that nobody trains on; those of the runs are small.
+# Seeds of triples that no run trains on; runs have small seeds.
 TEST_SEED, REFERENCE_SEED = 10**6, 10**6 + 1
 
-PAPER_EPOCHS = 100
-LONG, PAPER_SCHEDULE = "-long", "-100-epochs"  # what a method's name ends with when it is trained otherwise
-
-# Fields of TrainingConfig that say where and how fast, not what.
+# Fields of TrainingConfig that do not change what is learned.
 NOT_A_SETTING = ("seed", "device", "precision", "compile", "log_every", "checkpoint_every", "tensorboard")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """How large everything is."""
+    """The size of everything."""
 
     name: str
     encoder: Encoder
     size: int  # pixels on a side
     training: SettledTraining
     test_triples: int = 5000
-    reference_triples: int = 1000  # to fit what a score needs: the common translation, a probe, an order of keypoints
+    reference_triples: int = 1000
     watched_triples: int = 1000  # of the test set, for the curve over the run
     set_triples: int = 10_000  # of a fixed set; the paper's number
-    vector_triples: int = 20_000
-    vector_training: Mapping[str, Any] = field(default_factory=lambda: {"steps": 4000, "batch_size": 256})
-    longer: int = 4  # times as many steps for a Transporter trained to convergence; 1: no such run
     control_steps: int = 60_000  # of PPO, in the environments
     pixel_steps: int = 500_000  # of PPO from pixels, which takes longer
 
@@ -102,10 +92,9 @@ PRESETS = {
         name="small",
         encoder="small",
         size=50,
-        # As many as let the 18 runs of `sprites` end within half an hour on two cores.
+        # The 18 runs of `sprites` end within half an hour on two cores.
         training=SettledTraining(steps=300, evaluate_every=30, checkpoint_every=60, log_every=10),
         watched_triples=500,
-        longer=1,
         control_steps=20_000,
         pixel_steps=20_000,
     ),
@@ -114,7 +103,7 @@ PRESETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One run: a world, a method, a seed, and all that its numbers depend on."""
+    """One run: world, method, seed, and all settings that its numbers depend on."""
 
     experiment: str
     world: str
@@ -123,10 +112,8 @@ class Case:
     preset: str
     env: str
     size: int
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the world in training; tests are made without
-    # Fresh triples without end; a set of one's own for each seed; one on disk for all seeds; numbers, no pictures.
-    source: Literal["stream", "set", "shared", "vectors"] = "stream"
-    triples: int | None = None  # of a set
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the training world; test triples use its defaults
+    triples: int | None = None  # of a fixed set, the same for all seeds; None: fresh triples
     fit: Mapping[str, Any] = field(default_factory=dict)
     encoder: Encoder
     training: SettledTraining
@@ -138,15 +125,19 @@ class Case:
     def name(self) -> str:
         return f"{self.world}-{self.method}-{self.seed}"
 
+    @property
+    def steps(self) -> int:
+        return self.training.steps
+
     def settings(self) -> dict[str, Any]:
-        """All that the numbers depend on, ready for JSON."""
+        """All settings that the numbers depend on, as JSON returns them."""
         everything = asdict(self)
         everything["training"] = {k: v for k, v in everything["training"].items() if k not in NOT_A_SETTING}
         planned = self._plan()
         everything["chosen"] = {choice.name: choice.value for choice in planned.choices}
         everything["training"]["learning_rate"] = planned.training.learning_rate
         if self.env in SOCCER.values():
-            from palpate.envs.soccer.config import VERSION  # with it come all worlds, and torch
+            from palpate.envs.soccer.config import VERSION  # imports torch
 
             everything["world_version"] = VERSION
         plain: dict[str, Any] = json.loads(json.dumps(everything))
@@ -158,18 +149,14 @@ class Case:
         scene = {name: value for name, value in self.fit.items() if name in ObjectiveConfig.__dataclass_fields__}
         rest = {name: value for name, value in self.fit.items() if name not in scene}
         facts = Facts(
-            shape=(64,) if self.source == "vectors" else (3 * views, self.size, self.size),
+            shape=(3 * views, self.size, self.size),
             n=2,
             triples=self.triples,
-            steerable=self.source == "stream",
+            steerable=self.triples is None,
             device="cuda" if self.encoder == "resnet18" else "cpu",
         )
         asked = Asked(encoder=self.encoder, training=self.training, scene=ObjectiveConfig(**scene), **rest)
         return plan(asked, facts)
-
-    def digest(self) -> str:
-        """Short and different for different settings."""
-        return hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode()).hexdigest()[:8]
 
 
 def cases(
@@ -179,16 +166,11 @@ def cases(
     *,
     worlds: Collection[str] = (),
     methods: Collection[str] = (),
-    paper_schedule: bool = False,
 ) -> list[Case]:
-    """The runs of some experiments, those of the first seed first; `worlds` and `methods` keep only those named."""
+    """The cases of some experiments, those of the first seed first. `worlds` and `methods`, if given, select some."""
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; allowed is 1 or more")
     planned = [case for name in experiments for case in MAKERS[name](preset)]
-    if paper_schedule:
-        planned += [
-            _on_the_papers_schedule(case, preset) for case in planned if case.method in OBJECTIVES.keys() - {"ours"}
-        ]
     for what, wanted in (("world", worlds), ("method", methods)):
         there = list(dict.fromkeys(getattr(case, what) for case in planned))
         for name in wanted:
@@ -197,8 +179,6 @@ def cases(
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ValueError(f"{what} is {name!r}; these experiments have {', '.join(there)}{hint}")
         planned = [case for case in planned if not wanted or getattr(case, what) in wanted]
-    if not planned:
-        raise ValueError(f"no world of {', '.join(worlds)} is run with a method of {', '.join(methods)}; nothing to do")
     return [
         replace(case, seed=seed, training=replace(case.training, seed=seed))
         for seed in range(seeds)
@@ -209,31 +189,22 @@ def cases(
 def _sprites(preset: Preset) -> Iterator[Case]:
     for world, env in SPRITES.items():
         for method, fit in METHODS.items():
-            turns = world == "anisotropic" and method in ("ours", "supervised")
-            yield _case(preset, "sprites", world, method, env, fit=fit | ({"body": "ellipse"} if turns else {}))
-        if preset.longer > 1:
-            steps, every = (preset.longer * n for n in (preset.training.steps, preset.training.evaluate_every))
-            yield _case(
-                preset, "sprites", world, "transporter" + LONG, env,
-                fit=METHODS["transporter"], training={"steps": steps, "evaluate_every": every},
-            )  # fmt: skip
+            body = {"body": "ellipse"} if world == "anisotropic" and method in ("ours", "supervised") else {}
+            yield _case(preset, "sprites", world, method, env, fit=fit | body)
 
 
 def _soccer(preset: Preset) -> Iterator[Case]:
     for world, env in SOCCER.items():
         for method, fit in METHODS.items():
-            if world == "first" and method == "transporter":  # keypoints of one picture plane, not of four
+            if world == "first" and method == "transporter":  # its keypoints are points of one picture, not of four
                 continue
-            carried = world == "first" and method in ("ours", "supervised")
-            yield _case(
-                preset, "soccer", world, method, env, fit=fit | ({"egocentric": True} if carried else {}),
-                source="shared", triples=preset.set_triples,
-            )  # fmt: skip
+            carried = {"egocentric": True} if world == "first" and method in ("ours", "supervised") else {}
+            yield _case(preset, "soccer", world, method, env, fit=fit | carried, triples=preset.set_triples)
 
 
 def _ablation(preset: Preset) -> Iterator[Case]:
     for method, fit in ABLATION.items():
-        training = None if method in CHOOSING else RANDOM_MOVES
+        training = {} if method in CHOOSING else RANDOM_MOVES
         yield _case(preset, "ablation", "vanilla", method, SPRITES["vanilla"], fit=fit, training=training)
 
 
@@ -242,34 +213,21 @@ def _shares(preset: Preset) -> Iterator[Case]:
     for share in SHARES:
         options = {"contact_share": share}
         yield _case(preset, "shares", f"share-{share}", "ours", env, options=options, training=RANDOM_MOVES)
-    yield _case(preset, "shares", "fixed-set", "ours", env, source="set", triples=preset.set_triples)
-    for share in SHARES:
-        yield _case(
-            preset, "shares", f"vectors-share-{share}", "ours", env,
-            options={"contact_share": share}, source="vectors", triples=preset.vector_triples,
-            encoder="mlp", training=preset.vector_training,
-        )  # fmt: skip
+    yield _case(preset, "shares", "fixed-set", "ours", env, triples=preset.set_triples)
 
 
 MAKERS = {"sprites": _sprites, "soccer": _soccer, "ablation": _ablation, "shares": _shares}
 
 
+@cache
 def listed(experiment: str) -> tuple[list[str], list[str]]:
     """Worlds and methods of an experiment, in their order."""
-    planned = cases([experiment], PRESETS["paper"], 1, paper_schedule=True)  # type: ignore[list-item]
+    planned = list(MAKERS[experiment](PRESETS["paper"]))
     return list(dict.fromkeys(case.world for case in planned)), list(dict.fromkeys(case.method for case in planned))
 
 
 def _case(
-    preset: Preset,
-    experiment: str,
-    world: str,
-    method: str,
-    env: str,
-    *,
-    training: Mapping[str, Any] | None = None,
-    encoder: Encoder | None = None,
-    **changes: Any,
+    preset: Preset, experiment: str, world: str, method: str, env: str, *, training: Any = None, **changes: Any
 ) -> Case:
     config = replace(preset.training, **(training or {}))
     return Case(
@@ -280,27 +238,10 @@ def _case(
         preset=preset.name,
         env=env,
         size=preset.size,
-        encoder=encoder or preset.encoder,
+        encoder=preset.encoder,
         training=replace(config, evaluate_every=min(config.evaluate_every, config.steps)),
         test_triples=preset.test_triples,
         reference_triples=preset.reference_triples,
         watched_triples=preset.watched_triples,
         **changes,
-    )
-
-
-def _on_the_papers_schedule(case: Case, preset: Preset) -> Case:
-    """100 epochs over a set of 10,000, Adam at a constant 1e-3, neither weight decay nor clipping."""
-    steps = max(1, PAPER_EPOCHS * preset.set_triples * 9 // 10 // case.training.batch_size)  # a tenth is held out
-    training = replace(
-        case.training,
-        steps=steps,
-        optimizer="adamw",
-        learning_rate=1e-3,
-        schedule="paper",
-        evaluate_every=max(1, steps // 20),
-    )
-    source = "set" if case.source == "stream" else case.source
-    return replace(
-        case, method=case.method + PAPER_SCHEDULE, training=training, source=source, triples=preset.set_triples
     )

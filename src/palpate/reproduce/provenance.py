@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -22,24 +23,20 @@ def commit() -> str:
     """The commit of this package's source; "unknown" if it is not a git checkout."""
 
     def git(*arguments: str) -> str:
-        try:
-            where = Path(palpate.__file__).parent
-            done = subprocess.run(["git", *arguments], cwd=where, capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            return ""
-        return done.stdout.strip()
+        where = Path(palpate.__file__).parent
+        return subprocess.run(["git", *arguments], cwd=where, capture_output=True, text=True, check=True).stdout.strip()
 
-    tracked = git("ls-files", "--error-unmatch", "__init__.py")
-    return (git("describe", "--always", "--dirty", "--exclude", "*") if tracked else "") or "unknown"
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # the package may lie in a checkout of something else
+        return git("describe", "--always", "--dirty", "--exclude", "*")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 @cache
 def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        model = platform.processor() or platform.machine()
-    return f"{model}, {os.cpu_count()} cores"
+    listing = Path("/proc/cpuinfo")  # Linux
+    model = re.search(r"model name\s*: (.*)", listing.read_text(encoding="utf-8")) if listing.exists() else None
+    return f"{model[1] if model else platform.processor() or platform.machine()}, {os.cpu_count()} cores"

@@ -1,4 +1,4 @@
-"""Small arrays that a run leaves for the figures: some pictures with estimates, an example triple, distances.
+"""Small arrays that a run leaves for figures and notes: some pictures with estimates, distances, positions.
 
 Legend: k pictures, h and w picture height and width, N triples.
 """
@@ -17,16 +17,14 @@ from palpate.reproduce.presets import Case
 PICTURES, DISTANCES = 4, 2000
 
 
-def samples(case: Case, model: Representation, test: Labelled, *, everything: bool) -> dict[str, np.ndarray]:
-    """The arrays of a run by name; with `everything` also the aligned positions in all test scenes."""
+def samples(case: Case, model: Representation, test: Labelled) -> dict[str, np.ndarray]:
+    """The arrays of a run by name. In Soccer they include the aligned positions in all test scenes."""
     arrays: dict[str, Any] = {}
-    if everything and model.model.places_object and model.model.tells_apart:
+    if case.env in SOCCER and model.model.places_object and model.model.tells_apart:
         encoding = aligned_positions(model, test)
         arrays |= {"all_agent": encoding.agent, "all_object": encoding.object, "all_true_object": test.truth.object}
     if case.seed == 0:
-        arrays |= _distances(model, test)
-        if case.source != "vectors":
-            arrays |= _example(test) | _gallery(case, model, test)
+        arrays |= _distances(model, test) | _gallery(case, model, test)
     return {name: np.asarray(x) for name, x in arrays.items() if x is not None}
 
 
@@ -39,14 +37,6 @@ def _distances(model: Representation, test: Labelled) -> dict[str, Any]:
     rows = some.transitions.rows(slice(None))
     distances, (value, on) = model.distances(rows.o, rows.o_next), threshold
     return {"distances": distances, "threshold": value, "on": on, "contact": some.truth.contact}
-
-
-def _example(test: Labelled) -> dict[str, Any]:
-    """A triple in contact, if there is one."""
-    contact = test.truth.contact
-    row = int(contact.int().argmax()) if contact is not None else 0
-    o, a, o_next = (x[0] for x in test.transitions.rows([row]))
-    return {"before": o, "after": o_next, "action": a}
 
 
 def _gallery(case: Case, model: Representation, test: Labelled) -> dict[str, Any]:

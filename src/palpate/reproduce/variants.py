@@ -8,7 +8,6 @@ from palpate.config import ModelConfig
 from palpate.contacts.split import Split
 from palpate.geometry import Segment
 from palpate.methods.contact import Contact
-from palpate.networks import Branch
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.paper import stay, touch
 from palpate.objects import ObjectHead, Objects
@@ -49,11 +48,6 @@ class PaperPlacing(Contact):
         return torch.where(contact, 0.0, stay(before.position, after.position)).mean(0).sum()
 
 
-class PaperPlacingSplitOnD(PaperPlacing):
-    def make_split(self) -> Split:
-        return Split(on="d")
-
-
 class QuadraticStay(Contact):
     """L_- without heavy tails or a learned scale."""
 
@@ -72,7 +66,7 @@ class ShrinkingStay(Contact):
 
 
 class PathGradient(Contact):
-    """The object's losses also move the agent."""
+    """The object's losses also train phi_int."""
 
     def start(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
         return self.group.start(z_int, a, z_int_next)
@@ -85,7 +79,7 @@ class NoContrastFloor(Contact):
 
 
 class ContrastGradient(Contact):
-    """InfoNCE also moves the agent."""
+    """InfoNCE also trains phi_int."""
 
     def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
         unit2 = self.group.spread2(z_int_next.detach()).clamp(min=1.0) * self.agent_temperature
@@ -95,15 +89,3 @@ class ContrastGradient(Contact):
 
 class AgentTemperatureTenth(Contact):
     agent_temperature = 0.1
-
-
-class AgentTemperatureOne(Contact):
-    agent_temperature = 1.0
-
-
-class SharedNetwork(Contact):
-    """The object is read from the contrastive network's features."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.phi_ext = Branch(self.phi_cont.encoder, self.head.width)
