@@ -1,4 +1,4 @@
-"""PushT, someone else's world: collect triples, learn from them, measure, draw. docs/own-world.md walks through it.
+"""PushT: collect triples, train, measure, draw; see docs/guide/own-environment.md.
 
 pip install 'palpate[pusht]'
 python examples/pusht.py --out runs/pusht                 # collects 20,000 triples, then learns

@@ -12,7 +12,7 @@ from faults import States, log, mixture, noise, pictures, states
 import palpate
 from palpate.data.transitions import Transitions
 from palpate.doctor import check, probe
-from palpate.doctor.probe import Trial, small
+from palpate.doctor.probe import small
 from palpate.doctor.verdict import judge, undecided
 from palpate.geometry import Segment
 from palpate.training.loop import Interrupted
@@ -41,7 +41,7 @@ def test_a_machine_too_slow_to_judge_says_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(check, "SECONDS", 0.0)
     checkup = palpate.check(log(states(COUNT, 0.3, seed=0)))
     assert not checkup.probed
-    assert str(checkup).endswith("no blocking problems (arrays alone, a training run too short to judge by)")
+    assert str(checkup).endswith("no blocking problems (arrays alone, the training run was too short)")
     assert "residual" not in checkup.measured
 
 
@@ -68,12 +68,11 @@ def walk() -> States:
 
 @pytest.mark.slow
 class TestGood:
-    @pytest.mark.parametrize("share", [0.04, 0.5])
-    def test_numbers(self, share: float) -> None:
-        assert findings(log(states(COUNT, share))) == {}
+    def test_rare_contacts(self) -> None:
+        assert findings(log(states(COUNT, 0.04))) == {}
 
     def test_space(self) -> None:
-        assert findings(log(states(COUNT, sides=(1.0, 1.0, 1.0)))) == {}
+        assert findings(log(states(COUNT, 0.5, sides=(1.0, 1.0, 1.0)))) == {}
 
     def test_pictures_in_millimetres(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "STEPS", (0, 250))
@@ -86,18 +85,13 @@ class TestGood:
 
 @pytest.mark.slow
 class TestFaults:
-    def test_signs_that_change(self) -> None:
-        made = states(COUNT)
-        sign = noise((COUNT, 1)).sign()
-        assert findings(log(made, sign * (made.agent_next - made.agent))) == {"not-displacements": "forbids"}
-
     def test_an_agent_whose_room_cannot_be_told(self) -> None:
         """Two rooms that look the same."""
 
         def seen(agent: torch.Tensor, thing: torch.Tensor) -> torch.Tensor:
             return mixture(torch.stack(((2 * agent[:, 0]) % 1, agent[:, 1]), 1), thing)
 
-        assert set(findings(log(states(COUNT), see=seen))) == {"not-displacements"}
+        assert findings(log(states(COUNT), see=seen)) == {"not-displacements": "forbids"}
 
     @pytest.mark.parametrize(("rows", "when"), [(1, "late"), (-1, "early")])
     def test_actions_of_another_row(self, rows: int, when: str) -> None:
@@ -121,9 +115,6 @@ class TestFaults:
     def test_an_object_that_cannot_be_seen(self) -> None:
         found = findings(log(states(COUNT), see=lambda agent, thing: mixture(agent, agent)))
         assert found == {"no-lasting-scene": "forbids"}
-
-    def test_nothing_but_contacts(self) -> None:
-        assert set(findings(log(states(COUNT, 1.0)))) == {"no-lasting-scene"}
 
     def test_an_object_that_drifts(self) -> None:
         made = states(COUNT)
@@ -155,10 +146,6 @@ def _mirrored(s: States) -> States:
 
 
 class TestUse:
-    def test_without_a_probe(self) -> None:
-        checkup = palpate.check(log(states(COUNT, 0.0)), probe=False)
-        assert (checkup.findings, checkup.probed) == ([], False)
-
     def test_no_probe_of_what_is_hopeless(self) -> None:
         o = np.zeros((COUNT, 4), np.float32)
         checkup = palpate.check(Transitions(observation=o, action=np.ones((COUNT, 2)), next_observation=o))
@@ -173,24 +160,9 @@ class TestUse:
 
     def test_the_same_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "STEPS", (10, 10))
-        one, two = (palpate.check(log(states(COUNT))).measured for _ in range(2))
+        monkeypatch.setattr(probe, "MORE_STEPS", (10, 10))
+        one, two = (palpate.check(log(states(600))).measured for _ in range(2))
         assert one == two
-
-    def test_what_there_was_no_time_for_is_not_judged(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(check, "SECONDS", 0.05)
-        checkup = palpate.check(log(states(COUNT)))
-        assert checkup.measured["probe_steps"] == 10
-        assert (checkup.findings, checkup.probed) == ([], False)
-
-    def test_a_probe_cut_short_is_not_sure_of_the_object(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Late(Trial):
-            def train(self, *, first: bool) -> bool:
-                done = super().train(first=first)
-                self.steps = probe.STEPS[self.picture] - 10
-                return done
-
-        monkeypatch.setattr(check, "Trial", Late)
-        assert findings(log(states(COUNT, 0.0))) == {"no-contacts": "warns"}
 
     def test_ctrl_c_leaves_nothing_to_go_on_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def stop(*_: Any, **__: Any) -> None:

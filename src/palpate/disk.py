@@ -100,11 +100,6 @@ def as_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, default=lambda number: number.item()) + "\n").encode()
 
 
-def append(path: Path, line: str) -> None:
-    with named(path), path.open("a", encoding="utf-8") as file:
-        file.write(line)
-
-
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """Add the name of the file to an error of the operating system."""

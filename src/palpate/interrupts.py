@@ -1,4 +1,4 @@
-"""Ctrl-C and the wish of a machine to end a process, where they must not come at any moment."""
+"""Defer SIGINT and SIGTERM to moments at which they do no harm."""
 
 import signal
 import threading
@@ -10,8 +10,8 @@ from typing import Any
 
 @contextmanager
 def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
-    """Turns Ctrl-C and SIGTERM into a question asked between steps, so that no step is half done and all is saved; a
-    second one is immediate."""
+    """Yields a function that returns whether Ctrl-C or SIGTERM arrived; call it between steps. A second signal raises
+    KeyboardInterrupt at once."""
     asked = False
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -20,23 +20,16 @@ def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled(signal.SIGINT, ask), _handled(signal.SIGTERM, ask):
         yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def terminations_interrupt() -> Iterator[None]:
-    """The wish of a machine to end a process is heard as Ctrl-C, also by one that is deaf to that."""
+    """Treat SIGTERM as Ctrl-C, also in a process that ignores Ctrl-C."""
 
     def ask(*_: object) -> None:
-        if not callable(signal.getsignal(signal.SIGINT)):  # in the background of a shell, for one
+        if not callable(signal.getsignal(signal.SIGINT)):  # for example in the background of a shell
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
@@ -45,15 +38,15 @@ def terminations_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def deaf_children() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C, from their first moment on: the parent hears it and ends them."""
+def children_ignore_interrupts() -> Iterator[None]:
+    """Processes started in this block ignore Ctrl-C from their start; the parent receives it and ends them."""
     with _handled(signal.SIGINT, signal.SIG_IGN):
         yield
 
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C takes effect at the end of the block: HDF5 calls `Disk`, and no exception may come out of that."""
+    """Defer Ctrl-C to the end of the block: HDF5 calls `Disk`, which must not raise an exception."""
     before, asked = signal.getsignal(signal.SIGINT), False
 
     def ask(*_: object) -> None:
@@ -68,7 +61,7 @@ def interrupts_wait() -> Iterator[None]:
 
 @contextmanager
 def _handled(number: signal.Signals, handler: Any) -> Iterator[None]:
-    """Another handler in this block, where Python may set one: in its main thread, over one of its own."""
+    """Set another handler in this block, if Python may: in the main thread, and over a handler set by Python."""
     before = signal.getsignal(number)
     if before is None or threading.current_thread() is not threading.main_thread():
         yield

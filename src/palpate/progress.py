@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of long work: a bar on a terminal, else a line every few seconds."""
 
 import sys
 import time
@@ -17,11 +17,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-QUIET_SECONDS = 15.0  # between two lines where there is no terminal
+QUIET_SECONDS = 15.0  # between two lines without a terminal
 
 
 def say(text: str) -> None:
-    """A line beside the bars."""
+    """Write a line beside the bars."""
     if text:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
@@ -46,26 +46,20 @@ class Bar(Protocol):
 
 @contextmanager
 def bar(title: str, total: int, show: bool = True) -> Iterator[Bar]:
-    """A progress bar on stderr; off a terminal, a plain line every few seconds."""
-    console = Console(file=sys.stderr)
-    if not show:
-        yield lambda done, note="": None
-    elif console.is_terminal:
-        with _progress(console) as progress:
-            task = progress.add_task(title, total=total, note="")
-            yield lambda done, note="": progress.update(task, completed=done, note=note)
-    else:
-        yield _Lines(title, total)
+    """A progress bar on stderr; without a terminal, a plain line every few seconds."""
+    with board(show, keep=True) as update:
+        update(title, 0, total)
+        yield lambda done, note="": update(title, done, total, note)
 
 
 class Board(Protocol):
     def __call__(self, title: str, done: int, total: int, note: str = "") -> None:
-        """`done` of `total` are done of what has this title; what is complete is no longer shown."""
+        """`done` of `total` are done of the work with this title."""
 
 
 @contextmanager
-def board(show: bool = True) -> Iterator[Board]:
-    """Several bars at once, each there from its first report on."""
+def board(show: bool = True, keep: bool = False) -> Iterator[Board]:
+    """Several bars, each shown from its first report on. A complete bar is removed unless `keep` is true."""
     console = Console(file=sys.stderr)
     if not show:
         yield lambda title, done, total, note="": None
@@ -77,7 +71,7 @@ def board(show: bool = True) -> Iterator[Board]:
                 if title not in tasks:
                     tasks[title] = progress.add_task(title, total=total, note=note)
                 progress.update(tasks[title], completed=done, note=note)
-                if done >= total:
+                if done >= total and not keep:
                     progress.remove_task(tasks.pop(title))
 
             yield update
@@ -106,7 +100,7 @@ def _progress(console: Console) -> Progress:
 
 
 class _Lines:
-    """Replaces the bar where there is no terminal."""
+    """Replaces the bar if there is no terminal."""
 
     def __init__(self, title: str, total: int) -> None:
         self._title, self._total = title, total

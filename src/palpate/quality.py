@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from palpate.contacts.split import SEPARABLE
-from palpate.data.check import Finding
 from palpate.data.transitions import Batch
+from palpate.findings import Finding
 from palpate.groups import Group
 from palpate.methods.base import Examination, Model
 from palpate.traits import traits_of

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from palpate.disk import LOCK, alone, append, as_json, named, remove, write_whole
-from palpate.settings import demand_one, demand_same
+from palpate.disk import LOCK, alone, as_json, named, remove, write_whole
+from palpate.extras import demand
+from palpate.settings import demand_same, require_one
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
 OVERWRITING = "overwriting"  # folder of a new run, inside the folder of the run that it will replace
@@ -29,13 +30,10 @@ class RunLog:
         if folder is None:
             return
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise ValueError(
-                    "TensorBoard is not installed; pip install 'palpate[tensorboard]', or leave it out"
-                ) from error
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+            module = demand(
+                "torch.utils.tensorboard", library="tensorboard", extra="tensorboard", needs="curves need TensorBoard"
+            )
+            self._board = module.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "metrics.jsonl"
         kept = [row for row in read_log(self._path) if row["step"] <= step] if self._path.exists() else []
@@ -43,7 +41,8 @@ class RunLog:
 
     def write(self, step: int, readings: dict[str, float]) -> None:
         if self._path:
-            append(self._path, _line({"step": step, **readings}))
+            with named(self._path), self._path.open("a", encoding="utf-8") as file:
+                file.write(_line({"step": step, **readings}))
         if self._board:
             for name, value in readings.items():
                 self._board.add_scalar(name, value, step)
@@ -107,7 +106,7 @@ def run_folder(
 
 def demand_place(out: Path | None, *, resume: bool, overwrite: bool) -> None:
     """Refuse a folder that a run cannot be made in; cheap, so that it comes before anything long."""
-    demand_one(resume=resume, overwrite=overwrite)
+    require_one(resume=resume, overwrite=overwrite)
     if out is not None and resume and not out.is_dir():
         raise FileNotFoundError(f"{out} holds no run to resume; leave out resume to start one there")
     # Where another process works, the lock says so.

@@ -62,12 +62,12 @@ class TestAgentPosition:
             ("info:position", r"agent_position is 'info:position', but .* info has no 'position'; it holds pos, pose"),
             ("observation:position", r"the environment's observation has no 'position'; it holds pixels, pos"),
             ("info:pos[2]", "agent_position is .* out of bounds"),
-            ("info:pose[2]", r"has shape \(\); allowed is one axis with the coordinates, such as \(2,\)"),
+            ("info:pose[2]", r"has shape \(\); allowed is one axis of coordinates, such as \(2,\)"),
             ("observation:pixels", r"has shape \(6, 5, 3\); allowed is one axis"),
             (lambda now: now.info["pos"] * np.nan, r"agent_position, read from .*<lambda>, is \[nan nan\]; .* finite"),
             (lambda now: "here", "is 'here'; allowed are real numbers"),
-            (lambda now: np.zeros(2 + now.env.unwrapped.steps), r"has shape \(3,\); .* always as many"),
-            (lambda now: np.zeros(2), r"the agent did not move in any of 40 triples.* is agent_position what"),
+            (lambda now: np.zeros(2 + now.env.unwrapped.steps), r"has shape \(3,\); .* always of one length"),
+            (lambda now: np.zeros(2), r"the agent did not move in any of 40 triples; does agent_position read what"),
         ],
     )
     def test_wrong_ones(self, reader: Any, says: str, tmp_path: Path) -> None:
@@ -77,18 +77,20 @@ class TestAgentPosition:
 
     @pytest.mark.parametrize(
         "reader",
-        ["pos", "info:", "info", "render", "info:pos[]", "info:pos[a]", "info:pos[0-2]", "info:pos[-:]", "env:pos", 7],
+        ["pos", "info:", "info:pos[]", "info:pos[-:]", "env:pos", 7],
     )
     def test_what_is_not_understood(self, reader: Any) -> None:
         with pytest.raises(ValueError, match=r"agent_position is .*; allowed are 'info:KEY', 'observation:KEY'"):
             collect(Cart(), 3, **CART | {"agent_position": reader})
 
     def test_targets_are_no_displacements(self) -> None:
-        with pytest.raises(ValueError, match=r"action space is Box\(0.0, 20.0.* no displacements.*agent_position="):
+        with pytest.raises(ValueError, match=r"action space is Box\(0.0, 20.0.* not displacements.*agent_position="):
             collect(Cart(), 3, observation="observation:pos")
 
     def test_nor_are_choices(self) -> None:
-        with pytest.raises(ValueError, match=r"action space is Discrete\(2\), so actions are no displacements.*; say"):
+        with pytest.raises(
+            ValueError, match=r"action space is Discrete\(2\), so actions are not displacements; give a reading"
+        ):
             collect(Grid(), 3)
 
 
@@ -107,15 +109,15 @@ class TestObservation:
         assert data.observation_shape == (4,)
 
     def test_dictionaries_need_a_choice(self) -> None:
-        with pytest.raises(ValueError, match=r"observation space is Dict\(.*'pixels'.*; say which part is seen"):
+        with pytest.raises(ValueError, match=r"observation space is Dict\(.*'pixels'.*; select a part of it"):
             collect(Cart(), 3, agent_position="info:pos")
 
     def test_nothing_rendered(self) -> None:
-        with pytest.raises(ValueError, match=r"render\(\) gives NoneType; make .* with render_mode='rgb_array'"):
+        with pytest.raises(ValueError, match=r"render\(\) returns NoneType; make .* with render_mode='rgb_array'"):
             collect(Cart(), 3, agent_position="info:pos", observation="render")
 
     def test_shapes_that_change(self) -> None:
-        with pytest.raises(ValueError, match=r"the shapes \[\(1,\), \(2,\)\]; all triples need the same"):
+        with pytest.raises(ValueError, match=r"observation is not an array: .*; all rows must have the same shape"):
             collect(
                 Cart(), 9, agent_position="info:pos", observation=lambda n: np.zeros(1 + (n.env.unwrapped.steps > 4))
             )
@@ -160,7 +162,9 @@ class TestAggregate:
         assert "dropped_ended" not in whole.attributes
 
     def test_episodes_that_are_too_short(self) -> None:
-        with pytest.raises(ValueError, match=rf"{IN_VAIN} triples .* dropped \({IN_VAIN} ended\); .*max_episode_steps"):
+        with pytest.raises(
+            ValueError, match=rf"{IN_VAIN} consecutive triples were dropped \({IN_VAIN} ended\); .*max_episode_steps"
+        ):
             collect(Cart(horizon=3), 5, aggregate=4, **CART)
 
 
@@ -216,7 +220,10 @@ class TestSettle:
         assert not data.truth.contact.any()
 
     def test_nothing_ever_rests(self) -> None:
-        with pytest.raises(ValueError, match=rf"{IN_VAIN} triples .* \({IN_VAIN} unsettled\); unsettled: wait longer"):
+        with pytest.raises(
+            ValueError,
+            match=rf"{IN_VAIN} consecutive triples were dropped \({IN_VAIN} unsettled\); unsettled: wait longer",
+        ):
             collect(Cart(always=True), 5, **RESTING)
 
     def test_an_end_while_waiting(self) -> None:
@@ -225,12 +232,12 @@ class TestSettle:
         assert len(data) == 20
 
     def test_a_corner_does_not_hold(self) -> None:
-        with pytest.raises(ValueError, match=r"action space is Box\(0.0, 20.0.*, where 0 is none that holds .* hold="):
+        with pytest.raises(ValueError, match=r"action space is Box\(0.0, 20.0.*, in which 0 does not hold .* hold="):
             collect(Cart(), 3, **RESTING | {"hold": None})
 
     @pytest.mark.parametrize(
         ("hold", "says"),
-        [((1, 2, 3), r"hold gives the action \(1, 2, 3\); needed are finite numbers of shape \(2,\)"),
+        [((1, 2, 3), r"hold returns the action \(1, 2, 3\); allowed are finite numbers of shape \(2,\)"),
          ("info:place", "hold is 'info:place', but the environment's info has no 'place'")],
     )  # fmt: skip
     def test_wrong_actions(self, hold: Any, says: str) -> None:
@@ -254,12 +261,12 @@ class TestApproach:
     @pytest.mark.parametrize("action", [(1, 2, 3), (np.nan, 1)])
     def test_wrong_actions(self, action: Any) -> None:
         with pytest.raises(
-            ValueError, match=r"approach gives the action .*; needed are finite numbers of shape \(2,\)"
+            ValueError, match=r"approach returns the action .*; allowed are finite numbers of shape \(2,\)"
         ):
             collect(Cart(), 3, approach=lambda now, rng: action, approach_share=1.0, **CART)
 
     def test_a_wrong_choice(self) -> None:
-        with pytest.raises(ValueError, match=r"approach gives the action 2; the action space is Discrete\(2\)"):
+        with pytest.raises(ValueError, match=r"approach returns the action 2; the action space is Discrete\(2\)"):
             collect(Grid(), 3, agent_position="observation", approach=lambda now, rng: 2, approach_share=1.0)
 
 
@@ -307,7 +314,7 @@ class TestTruth:
                 o, info = super().look()
                 return o, info | {"object": "kettle"}
 
-        with pytest.raises(ValueError, match="info object, read from info:object, is 'kettle'; allowed are real"):
+        with pytest.raises(ValueError, match="truth object, read from info:object, is 'kettle'; allowed are real"):
             collect(Kitchen(), 3, **CART)
         assert len(collect(Kitchen(), 3, truth={}, **CART)) == 3
 
@@ -375,19 +382,19 @@ class TestSettings:
 
 
 class TestWorkers:
-    def test_make_the_same_triples(self) -> None:
-        """Spawned; a lambda and a function of this module go along."""
-        options = CART | {"agent_position": lambda now: now.info["pos"], "aggregate": 2}
-        one, two = (rows(Cart, 300, workers=workers, **options) for workers in (1, 2))
-        for x, y in zip(one, two, strict=True):
-            assert torch.equal(x, y)
+    def test_workers_write_the_same_bytes(self, tmp_path: Path) -> None:
+        """Spawned; lambdas are sent to the workers."""
+        options = CART | {"agent_position": lambda now: now.info["pos"], "aggregate": 2, "truth": TRUTH}
+        for workers in (1, 2):
+            collect(lambda: Cart(horizon=9), 600, out=tmp_path / f"{workers}.h5", workers=workers, **options).close()
+        assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "2.h5").read_bytes()
 
     def test_an_instance_stays(self) -> None:
-        with pytest.raises(ValueError, match="workers is 2, but an environment that is made already stays in one"):
+        with pytest.raises(ValueError, match="workers is 2, but an existing environment cannot move"):
             collect(Cart(), 300, workers=2, **CART)
 
     def test_a_function_that_makes_something_else(self) -> None:
-        with pytest.raises(ValueError, match="gives 7; it must make a Gymnasium environment"):
+        with pytest.raises(ValueError, match="returns 7; it must make a Gymnasium environment"):
             collect(lambda: 7, 3)
 
     def test_blocks_do_not_depend_on_each_other(self) -> None:

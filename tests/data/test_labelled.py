@@ -73,11 +73,10 @@ class TestLabelled:
 class TestFile:
     def test_round_trip(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transitions, "BLOCK_BYTES", 80)  # several appends
-        labelled().save(tmp_path / "test.h5", attributes={"seed": 4})
+        labelled().save(tmp_path / "test.h5")
         with Labelled.open(tmp_path / "test.h5") as stored:
             assert_rows(stored, list(range(30)))
             assert_rows(stored.subset([5, 3]), [5, 3])
-            assert stored.transitions.attributes == {"seed": 4}
         with pytest.raises(FileExistsError, match="overwrite=True"):
             labelled().save(tmp_path / "test.h5")
 
@@ -99,7 +98,9 @@ class TestFile:
 
     def test_no_truth(self, tmp_path: Path) -> None:
         labelled().transitions.save(tmp_path / "plain.h5")
-        with pytest.raises(ValueError, match=r"plain\.h5: there is no group 'truth'.*collect\(..., labelled=True\)"):
+        with pytest.raises(
+            ValueError, match=r"plain\.h5: there is no group 'truth'; `palpate collect` and Labelled\.save write one"
+        ):
             Labelled.open(tmp_path / "plain.h5")
         with h5py.File(tmp_path / "plain.h5", "a"):  # fails while a reader holds it
             pass

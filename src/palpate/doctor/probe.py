@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from palpate.choices import rest_floor
 from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining
 from palpate.contacts.split import Split
-from palpate.data.check import Survey
 from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor.verdict import FOLLOWS
@@ -67,9 +66,9 @@ class Trial:
         self.model.measure(self.kept)
 
     @property
-    def done(self) -> float:
-        """Finished share of the first run."""
-        return self.steps / STEPS[self.picture]
+    def done(self) -> bool:
+        """Whether the first run is complete."""
+        return self.steps >= STEPS[self.picture]
 
     def train(self, *, first: bool) -> bool:
         """Train until the deadline at most; returns whether there was time."""
@@ -199,12 +198,12 @@ def _strays(group: Group, seen: Examination) -> float:
     return 1 - float(label.bincount().max()) / len(label)
 
 
-def shifted(triples: Transitions, survey: Survey, residual: float) -> tuple[int, float]:
+def shifted(triples: Transitions, goes_on: np.ndarray, residual: float) -> tuple[int, float]:
     """The shift, in rows, after which the actions are the displacements, and its residual; 0 if no shift helps.
 
-    Only rows whose neighbours belong to the same episode are used.
+    `goes_on` [N] marks the rows that end where the next row begins; only they are used.
     """
-    follows = np.flatnonzero(survey.goes_on)  # row i + 1 begins where i ends
+    follows = np.flatnonzero(goes_on)
     if len(follows) < 300:
         return 0, residual
     action = triples.action.numpy()
