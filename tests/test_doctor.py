@@ -93,12 +93,11 @@ class TestFaults:
 
         assert findings(log(states(COUNT), see=seen)) == {"not-displacements": "forbids"}
 
-    @pytest.mark.parametrize(("rows", "when"), [(1, "late"), (-1, "early")])
-    def test_actions_of_another_row(self, rows: int, when: str) -> None:
+    def test_actions_of_another_row(self) -> None:
         made = walk()
-        checkup = palpate.check(log(made, (made.agent_next - made.agent).roll(rows, 0)))
+        checkup = palpate.check(log(made, (made.agent_next - made.agent).roll(1, 0)))
         assert {finding.name for finding in checkup.findings} == {"shifted-actions"}
-        assert f"a row too {when}" in str(checkup)
+        assert "a row too late" in str(checkup)
 
     def test_commands_that_are_not_reached(self) -> None:
         made = states(COUNT)
