@@ -70,7 +70,7 @@ def make_material(
 def _from_world(world: World, traits: Traits, config: SettledTraining, device: torch.device) -> Material:
     if torch.device(world.device).type != device.type:
         raise ValueError(
-            f"the world is on {world.device}, the training on {device}; build it with device={device.type!r}"
+            f"the world is on {world.device}, but training runs on {device}; build it with device={device.type!r}"
         )
     if config.compile and hasattr(world, "compile"):
         world.compile()
@@ -98,7 +98,7 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
     require_variety(sample)
     if not traits.unsupervised:
         if not isinstance(data, Labelled):
-            raise ValueError("method is 'supervised', but the data hold no truth; give a Labelled set or a world")
+            raise ValueError("method is 'supervised', but the data have no true states; give a Labelled set or a world")
         return Material(
             Feed(LabelledResident(data, device), config.batch_size), sample, triples.action, None, repr(data)
         )

@@ -329,8 +329,8 @@ class TestTruth:
     @pytest.mark.parametrize(
         ("truth", "says"),
         [
-            ({"angle": "info:pose[2]"}, "truth names angle; needed are object and agent"),
-            ({"object": "info:pose[:2]", "colour": "info:c"}, "truth names colour, object; needed"),
+            ({"angle": "info:pose[2]"}, "truth has angle; needed are object and"),
+            ({"object": "info:pose[:2]", "colour": "info:c"}, "truth has colour, object; needed"),
             ({"object": "pose"}, "truth object is 'pose'; allowed are 'info:KEY'"),
             ({"object": "moved"}, "truth object is 'moved'; allowed"),
             ({"object": "info:pose"}, r"truth object\w* has shape \(3,\); these triples need \(2,\)"),
