@@ -1,4 +1,4 @@
-"""The doctor: each fault that only a model can see is found, and good logs have none."""
+"""Findings of the short training run: each fault is found, and good logs have none."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ COUNT = 2500
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Logs this small are seen through in half the steps."""
+    """These small logs need half the steps."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.setattr(probe, "STEPS", (200, 150))
@@ -37,7 +37,7 @@ def findings(triples: Transitions) -> dict[str, str]:
     return {finding.name: finding.severity for finding in checkup.findings}
 
 
-def test_a_machine_too_slow_to_judge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_too_short_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "SECONDS", 0.0)
     checkup = palpate.check(log(states(COUNT, 0.3, seed=0)))
     assert not checkup.probed
@@ -85,9 +85,7 @@ class TestGood:
 
 @pytest.mark.slow
 class TestFaults:
-    def test_an_agent_whose_room_cannot_be_told(self) -> None:
-        """Two rooms that look the same."""
-
+    def test_an_agent_in_one_of_two_rooms_that_look_the_same(self) -> None:
         def seen(agent: torch.Tensor, thing: torch.Tensor) -> torch.Tensor:
             return mixture(torch.stack(((2 * agent[:, 0]) % 1, agent[:, 1]), 1), thing)
 
@@ -145,7 +143,7 @@ def _mirrored(s: States) -> States:
 
 
 class TestUse:
-    def test_no_probe_of_what_is_hopeless(self) -> None:
+    def test_blocking_findings_skip_the_probe(self) -> None:
         o = np.zeros((COUNT, 4), np.float32)
         checkup = palpate.check(Transitions(observation=o, action=np.ones((COUNT, 2)), next_observation=o))
         assert not checkup.probed
@@ -163,7 +161,7 @@ class TestUse:
         one, two = (palpate.check(log(states(600))).measured for _ in range(2))
         assert one == two
 
-    def test_ctrl_c_leaves_nothing_to_go_on_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupted_probe_cannot_be_resumed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def stop(*_: Any, **__: Any) -> None:
             raise Interrupted("stopped after step 3 of 9")
 
@@ -171,13 +169,13 @@ class TestUse:
         with pytest.raises(KeyboardInterrupt):
             palpate.check(log(states(COUNT)))
 
-    def test_labels_are_none_of_its_business(self) -> None:
+    def test_labelled_data_are_refused(self) -> None:
         triples = log(states(COUNT))
         with pytest.raises(ValueError, match=r"data is Labelled\(.*; allowed are Transitions \(Labelled has .trans"):
             palpate.check(palpate.Labelled(triples, palpate.Truth(triples.action, triples.action)))  # type: ignore[arg-type]
 
     def test_on_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Positions are not looked at there, and nothing falls over."""
+        """Positions are not judged there."""
         monkeypatch.setattr(probe, "STEPS", (20, 20))
         monkeypatch.setattr(probe, "MORE_STEPS", (20, 20))
         assert palpate.check(log(states(600, sides=(1.0,)))).probed
@@ -188,7 +186,7 @@ class TestUse:
         assert small(triples, np.arange(4)).o.shape == (4, 3, 12, 28)
 
 
-def test_what_rests_on_something_missing_is_not_judged() -> None:
+def test_a_finding_with_a_failed_precondition_is_not_judged() -> None:
     seen = {
         "residual": 0.9,
         "reach_of_long_moves": 0.1,
@@ -206,8 +204,8 @@ def test_what_rests_on_something_missing_is_not_judged() -> None:
     assert judge(good | {"scene_spread": 2.0, "moving_share": 0.3, "separation": 0.9}) == []
 
 
-def test_an_object_that_is_only_nudged_does_move() -> None:
-    """By less than unrelated scenes differ; but when it does follows from where the agent passes."""
+def test_small_motions_of_the_object_count_as_contacts() -> None:
+    """They are smaller than the difference of unrelated scenes, but the agent's path explains them."""
     seen = {
         "residual": 0.03,
         "reach_of_long_moves": 1.0,

@@ -4,7 +4,7 @@ from rich.console import Console
 from palpate import progress
 
 
-def test_board_off_a_terminal_is_a_line_now_and_then(
+def test_board_without_a_terminal_writes_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with progress.board() as shown:
@@ -16,13 +16,13 @@ def test_board_off_a_terminal_is_a_line_now_and_then(
     assert [line.split()[:3] for line in lines] == [["two", "2/2", "done"], ["one", "2/4", "half"]]
 
 
-def test_board_that_is_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hidden_board(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.board(show=False) as shown:
         shown("one", 1, 1)
     assert capsys.readouterr() == ("", "")
 
 
-def test_board_on_a_terminal_lets_go_of_what_is_complete(
+def test_board_on_a_terminal_removes_complete_bars(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[progress.Progress] = []

@@ -64,14 +64,6 @@ class TestStates:
         for name, x in short.columns.items():
             np.testing.assert_array_equal(x, long.columns[name][:5])
 
-    def test_rows_belong_together(self) -> None:
-        world = Sprites(SpritesConfig(size=16))
-        columns = make(world, 0, Span(0, 128)).columns
-        np.testing.assert_allclose(columns["truth/agent"] + columns["action"], columns["truth/agent_next"], atol=1e-6)
-        moved = (columns["truth/object"] != columns["truth/object_next"]).any(1)
-        np.testing.assert_array_equal(moved, columns["truth/contact"])
-        assert columns["observation"].shape == (128, 3, 16, 16)
-
 
 def test_a_packed_block_is_a_file(tmp_path: Path) -> None:
     block = make(Ball(4), 0, Span(256, 300))

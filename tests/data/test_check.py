@@ -1,4 +1,4 @@
-"""What the arrays of a log tell: each fault is found, and good logs have none."""
+"""Findings from the arrays of a log: each fault is found, and good logs have none."""
 
 from typing import Any
 
@@ -47,8 +47,8 @@ def test_our_worlds_have_none(env: str) -> None:
     assert names(collect(env, COUNT, seed=0, size=20)) == {}
 
 
-def test_moves_on_a_grid_are_no_fault() -> None:
-    """Few different actions, pictures that come again, the same move between them: all of it is allowed."""
+def test_moves_on_a_grid_have_no_findings() -> None:
+    """Few different actions, repeated observations and repeated moves are allowed."""
     rng = np.random.default_rng(0)
     place = rng.integers(0, 8, (COUNT, 2))
     target = rng.integers(0, 8, (COUNT, 2))
@@ -99,7 +99,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_a_plane_in_space(self, seed: int) -> None:
-        """Rounding puts the smallest eigenvalue on either side of 0."""
+        """Rounding makes the smallest eigenvalue slightly positive or negative."""
         rng = np.random.default_rng(seed)
         plane = rng.normal(size=(COUNT, 2)) @ rng.normal(size=(2, 3))
         assert names(changed(good(), action=plane)) == {"flat": "forbids"}
@@ -113,8 +113,8 @@ class TestFaults:
     def test_clipped_actions(self) -> None:
         assert names(changed(good(), action=good().action.clamp(-0.2, 0.2))) == {"clipped-actions": "warns"}
 
-    def test_observations_that_do_not_tell_states_apart(self) -> None:
-        """A sensor that says in which quarter of the box the agent is, and nothing more."""
+    def test_aliased_observations(self) -> None:
+        """A sensor that shows only in which quarter of the box the agent is."""
         rows = balls(COUNT, seed=0)
         blind = [(x > 0.5).float() for x in (rows.truth.agent, rows.truth.agent_next)]
         moved = (blind[0] != blind[1]).any(1)  # the others are found as unchanged
@@ -127,14 +127,14 @@ class TestFaults:
         assert str(finding).startswith("there are few different triples (different_triples 200). Collect at least")
 
 
-def test_order_of_time_is_noticed() -> None:
+def test_consecutive_rows_are_detected() -> None:
     walk = np.cumsum(np.random.default_rng(0).normal(size=(COUNT + 1, 2)), 0).astype(np.float32)
     triples = Transitions(observation=walk[:-1], action=np.diff(walk, axis=0), next_observation=walk[1:])
     assert check(triples, probe=False).measured["in_order"] == pytest.approx(1, abs=1e-3)
     assert check(good(), probe=False).measured["in_order"] == 0
 
 
-def test_rows_that_differ_in_one_bit_are_told_apart() -> None:
+def test_rows_that_differ_in_one_bit_are_different() -> None:
     triples = good(view="picture")
     o = triples.rows(slice(None)).o.numpy().copy()
     o_next = o.copy()
@@ -142,7 +142,7 @@ def test_rows_that_differ_in_one_bit_are_told_apart() -> None:
     assert check(changed(triples, observation=o, next_observation=o_next), probe=False).measured["unchanged"] == 0
 
 
-def test_a_checkup_reads_well() -> None:
+def test_text_of_a_checkup() -> None:
     worst = Finding("b", "forbids", "what is wrong", {"share": 0.5}, "Do this.")
     mild = Finding("a", "warns", "less", {"share": 0.1}, "Do that.")
     found = Checkup(findings=[worst, mild], measured={"triples": 1200, "action_rms": 0.25})

@@ -1,4 +1,4 @@
-"""Damaged files of triples: whatever byte is wrong, the file is named or nothing has changed."""
+"""Damaged files of triples: an error names the file, or the content is unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ def everything(path: Path) -> list[bytes]:
 
 
 def what_is_read(path: Path, read: Callable[[Path], Any] = everything) -> Any:
-    """None where the file is refused by its name; an error of any other kind goes on."""
+    """None if a ValueError names the file; other errors are raised."""
     try:
         return read(path)
     except ValueError as error:
@@ -62,7 +62,7 @@ def test_anywhere(good: Path, tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["observation", "next_observation"])
-def test_the_rows_are_named(good: Path, tmp_path: Path, name: str) -> None:
+def test_the_error_names_the_rows(good: Path, tmp_path: Path, name: str) -> None:
     path, content = tmp_path / "log.h5", bytearray(good.read_bytes())
     with h5py.File(good) as file:
         step, chunk = file[name].chunks[0], file[name].id.get_chunk_info(2)
@@ -76,8 +76,8 @@ def test_the_rows_are_named(good: Path, tmp_path: Path, name: str) -> None:
             stored.rows(slice(None))
 
 
-def test_files_of_others_are_named_too(tmp_path: Path) -> None:
-    """They have no checksums, so not all damage is found."""
+def test_the_error_names_files_of_others(tmp_path: Path) -> None:
+    """They have no checksums, so not all damage is detected."""
     path, random = tmp_path / "log.h5", np.random.default_rng(0)
     with h5py.File(path, "w") as file:
         file["observation"] = file["next_observation"] = random.random((50, 4))

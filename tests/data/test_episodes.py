@@ -32,7 +32,7 @@ def test_triples_never_cross_an_end() -> None:
     np.testing.assert_array_equal(triples.episode, [0, 0, 0, 2, 2, 3, 3, 3, 3])
 
 
-def test_actions_between_observations_alone() -> None:
+def test_actions_without_those_of_last_observations() -> None:
     np.testing.assert_array_equal(episodes(action=A[FIRST]).action, A[FIRST])
 
 
@@ -43,16 +43,16 @@ def test_ends_as_a_mask(kind: type) -> None:
     np.testing.assert_array_equal(episodes(episode_end=mask).rows(slice(None)).o, SEEN[FIRST])
 
 
-def test_the_last_episode_may_go_on() -> None:
+def test_the_last_episode_may_be_unfinished() -> None:
     np.testing.assert_array_equal(episodes(episode_end=ENDS[:-1]).rows(slice(None)).o, SEEN[FIRST])
 
 
 def test_a_first_episode_of_one_observation() -> None:
-    """The last row is named as well, so these are no beginnings."""
+    """The last row is listed as well, so these are not first rows."""
     np.testing.assert_array_equal(episodes(episode_end=[0, 4, 12]).episode, [1] * 3 + [2] * 7)
 
 
-def test_none_has_ended() -> None:
+def test_one_unfinished_episode() -> None:
     np.testing.assert_array_equal(episodes(episode_end=[]).rows(slice(None)).o, SEEN[:-1])
 
 
@@ -113,7 +113,7 @@ class TestSplit:
         assert one.tolist() != other.tolist()
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_a_long_episode_is_not_held_out_where_short_ones_do(self, seed: int) -> None:
+    def test_short_episodes_are_preferred_to_a_long_one(self, seed: int) -> None:
         o = np.zeros((120, 2), np.float32)
         ends = [99, 109, 119]  # 99 triples, 9 and 9
         triples = Transitions.from_episodes(observation=o, action=np.ones((120, 2)), episode_end=ends)
@@ -123,7 +123,7 @@ class TestSplit:
         first, second = long(count=1, each=101).split(0.3)
         assert (len(first), len(second)) == (30, 70)
 
-    def test_labels_are_split_alike(self) -> None:
+    def test_true_states_are_split_alike(self) -> None:
         triples = long()
         labelled = Labelled(triples, Truth(triples.action, triples.action))
         for ours, theirs in zip(labelled.split(0.3, seed=2), triples.split(0.3, seed=2), strict=True):
@@ -147,20 +147,20 @@ class TestSplit:
         assert model.facts["quality"]["closure"] is not None
 
     @pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
-    def test_rows_of_one_episode_do_not_follow_each_other(self) -> None:
-        """They are held out here and there, so nothing adds up over them."""
+    def test_closure_is_unknown_for_a_single_episode(self) -> None:
+        """Its held-out rows are scattered, so no displacements can be added up."""
         model = palpate.fit(long(count=1, each=301), steps=1, device="cpu", progress=False)
         assert model.facts["quality"]["triples"] == 30
         assert model.facts["quality"]["closure"] is None
 
-    def test_one_row_held_out_is_too_little_to_choose_by(self) -> None:
+    def test_a_single_held_out_row_selects_nothing(self) -> None:
         o = np.random.default_rng(0).random((40, 4)).astype(np.float32)
         triples = Transitions.from_episodes(observation=o, action=o[:, :2], episode_end=[1])  # 1 triple, and 37
         model = palpate.fit(triples, method="vae", steps=1, device="cpu", progress=False)
         assert model.encode(o).agent.shape == (40, 2)
 
     @pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
-    def test_of_a_long_episode_a_part_is_looked_at(self) -> None:
+    def test_a_part_of_a_long_episode_is_held_out(self) -> None:
         model = palpate.fit(long(count=2, each=1301), steps=1, device="cpu", progress=False)
         assert model.facts["quality"]["triples"] == 1000
 
@@ -192,13 +192,13 @@ class TestFiles:
             assert torch.equal(triples.episode, episodes().episode)  # type: ignore[arg-type]
             assert torch.equal(triples.rows(slice(None)).o_next, episodes().rows(slice(None)).o_next)
 
-    def test_with_labels_too(self, tmp_path: Path) -> None:
+    def test_episodes_with_true_states_survive_saving(self, tmp_path: Path) -> None:
         triples = episodes()
         Labelled(triples, Truth(triples.action, triples.action)).save(tmp_path / "log.h5")
         with Labelled.open(tmp_path / "log.h5") as labelled:
             assert torch.equal(labelled.transitions.episode, triples.episode)  # type: ignore[arg-type]
 
-    def test_nothing_to_go_by(self, tmp_path: Path) -> None:
+    def test_neither_next_observations_nor_ends(self, tmp_path: Path) -> None:
         with h5py.File(tmp_path / "log.h5", "w") as file:
             file["observation"], file["action"] = SEEN, A
         with pytest.raises(ValueError, match="there is no dataset 'next_observation'"):
@@ -237,7 +237,7 @@ class TestMinari:
         return minari.load_dataset("tests/balls-v0")
 
     @pytest.mark.filterwarnings("ignore")
-    def test_by_name_and_by_hand(self, made: Any) -> None:
+    def test_by_name_and_as_an_object(self, made: Any) -> None:
         for source in (made, "tests/balls-v0"):
             triples = Transitions.from_minari(source, observation="scan")
             assert len(triples) == 5
@@ -247,7 +247,7 @@ class TestMinari:
             np.testing.assert_allclose(triples.rows([0]).o_next[0], [0.2, 0.3])
 
     @pytest.mark.filterwarnings("ignore")
-    def test_displacements_of_ones_own(self, made: Any) -> None:
+    def test_displacements_by_a_function(self, made: Any) -> None:
         triples = Transitions.from_minari(
             made, observation="scan", displacement=lambda episode: np.diff(episode.observations["scan"], axis=0)
         )

@@ -79,13 +79,6 @@ class TestResident:
         monkeypatch.setattr("palpate.data.transitions.BLOCK_BYTES", 10 * ROW_BYTES)
         assert set(drawn(Resident(data, "cpu"), 30, 64)) == set(range(COUNT))
 
-    def test_uint8_stays_uint8(self) -> None:
-        o = np.zeros((4, 6, 6, 3), np.uint8)
-        resident = Resident(Transitions(observation=o, action=np.ones((4, 2)), next_observation=o), "cpu")
-        batch = resident.draw(2, torch.Generator())
-        assert batch.o.dtype == batch.o_next.dtype == torch.uint8
-        assert batch.o.shape == (2, 3, 6, 6)
-
 
 class TestOnDisk:
     def test_each_epoch_visits_every_row_once(self, on_disk: OnDisk) -> None:
