@@ -117,7 +117,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class Busy(OSError):  # noqa: N818 - reads as what it is
+class Busy(OSError):  # noqa: N818 - the name describes the state
     """Another process works in the folder."""
 
 

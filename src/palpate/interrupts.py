@@ -12,28 +12,28 @@ from typing import Any
 def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
     """Yields a function that returns whether Ctrl-C or SIGTERM arrived; call it between steps. A second signal raises
     KeyboardInterrupt at once."""
-    asked = False
+    received = False
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+    def receive(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if received:
             raise KeyboardInterrupt
-        asked = True
+        received = True
 
-    with _handled(signal.SIGINT, ask), _handled(signal.SIGTERM, ask):
-        yield lambda: asked
+    with _handled(signal.SIGINT, receive), _handled(signal.SIGTERM, receive):
+        yield lambda: received
 
 
 @contextmanager
 def terminations_interrupt() -> Iterator[None]:
     """Treat SIGTERM as Ctrl-C, also in a process that ignores Ctrl-C."""
 
-    def ask(*_: object) -> None:
+    def receive(*_: object) -> None:
         if not callable(signal.getsignal(signal.SIGINT)):  # for example in the background of a shell
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    with _handled(signal.SIGTERM, ask):
+    with _handled(signal.SIGTERM, receive):
         yield
 
 
@@ -47,15 +47,15 @@ def children_ignore_interrupts() -> Iterator[None]:
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
     """Defer Ctrl-C to the end of the block: HDF5 calls `Disk`, which must not raise an exception."""
-    before, asked = signal.getsignal(signal.SIGINT), False
+    before, received = signal.getsignal(signal.SIGINT), False
 
-    def ask(*_: object) -> None:
-        nonlocal asked
-        asked = True
+    def receive(*_: object) -> None:
+        nonlocal received
+        received = True
 
-    with _handled(signal.SIGINT, ask):
+    with _handled(signal.SIGINT, receive):
         yield
-    if asked and callable(before):
+    if received and callable(before):
         before(signal.SIGINT, None)
 
 

@@ -12,7 +12,7 @@ from push_worlds import Cart, Grid
 
 from palpate.collecting.collect import collect
 from palpate.collecting.readings import Moment
-from palpate.collecting.stepped import IN_VAIN
+from palpate.collecting.stepped import MOST_DROPPED
 from palpate.collecting.stepping import Stepping
 from palpate.data.labelled import Labelled
 
@@ -153,7 +153,8 @@ class TestAggregate:
 
     def test_episodes_that_are_too_short(self) -> None:
         with pytest.raises(
-            ValueError, match=rf"{IN_VAIN} consecutive triples were dropped \({IN_VAIN} ended\); .*max_episode_steps"
+            ValueError,
+            match=rf"{MOST_DROPPED} consecutive triples were dropped \({MOST_DROPPED} ended\); .*max_episode_steps",
         ):
             collect(Cart(horizon=3), 5, aggregate=4, **CART)
 
@@ -212,7 +213,7 @@ class TestSettle:
     def test_nothing_ever_rests(self) -> None:
         with pytest.raises(
             ValueError,
-            match=rf"{IN_VAIN} consecutive triples were dropped \({IN_VAIN} unsettled\); unsettled: wait longer",
+            match=rf"{MOST_DROPPED} consecutive triples were dropped \({MOST_DROPPED} unsettled\); unsettled: wait",
         ):
             collect(Cart(always=True), 5, **RESTING)
 

@@ -25,7 +25,7 @@ DROPPED = "dropped_"  # prefix of file attributes: the number of rejected triple
 class RowWorld(Protocol):
     """A world that makes the rows of one block, such as Soccer or a Gymnasium environment.
 
-    `rows` returns arrays as attributes: observation and next_observation (channels last, or as `layout` says), action,
+    `rows` returns arrays as attributes: observation and next_observation (channels last, or as in `layout`), action,
     the states of `TRUTH` that are known, and `dropped`, the number of rejected triples by reason.
     """
 

@@ -19,7 +19,7 @@ from palpate.collecting.readings import Moment, Reader, described, read
 from palpate.collecting.stepping import STATES, Stepping
 
 REJECTED = ("grazing", "unsettled")  # entries of info that mark steps to drop
-IN_VAIN = 200  # consecutive dropped triples after which collecting fails
+MOST_DROPPED = 200  # consecutive dropped triples after which collecting fails
 NO_TRUTH = (
     "this environment does not report true states in every step; needed are agent and object in the info of reset and "
     "step (optional are angle there and contact in the info of step), or truth= with readings of them"
@@ -65,8 +65,8 @@ class Stepped:
         triples = self._triples(env_seed, np.random.default_rng(choice_seed), dropped)
         o, a, o_next, truth = zip(*islice(triples, stop - start), strict=True)
         if len(a) >= FEW and not np.any(a):
-            asked = "does agent_position read what the actions move, and does one step suffice to move it?"
-            advice = SAY_WHERE if self._how.agent_position is None else asked
+            question = "does agent_position read what the actions move, and does one step suffice to move it?"
+            advice = SAY_WHERE if self._how.agent_position is None else question
             raise ValueError(f"the agent did not move in any of {len(a)} triples; {advice}")
         known = _stacked_truth(truth, np.size(a[0]))
         if self._labelled and not known:
@@ -76,30 +76,30 @@ class Stepped:
         )
 
     def _triples(self, seed: int, rng: np.random.Generator, dropped: Counter[str]) -> Iterator[_Row]:
-        now, in_vain = self._begin(dropped, seed), 0
+        now, consecutive = self._begin(dropped, seed), 0
         while True:
             before, position, state = self._see(now), self._position(now), self._state(now)
             motion = self._move(now, rng)
             now = motion.now
             dropped.update(motion.faults)
             if not motion.faults:
-                in_vain = 0
+                consecutive = 0
                 a = motion.displacement if position is None else self._position(now) - position
                 yield _Row(before, a, self._see(now), self._truth_between(state, self._state(now), motion.contact))
-            elif (in_vain := in_vain + 1) >= IN_VAIN:
-                raise ValueError(_in_vain(dropped))
+            elif (consecutive := consecutive + 1) >= MOST_DROPPED:
+                raise ValueError(_too_many_dropped(dropped))
             if motion.over or motion.lost:
                 now = self._begin(dropped)
 
     def _begin(self, dropped: Counter[str], seed: int | None = None) -> Moment:
         """Start an episode, and wait until the scene rests."""
-        for _ in range(IN_VAIN):
+        for _ in range(MOST_DROPPED):
             motion = _Motion(Moment(self.env, *self.env.reset(seed=seed)))
             if not self._how.settle or (self._rests(motion) and not motion.over):
                 return motion.now
             dropped["unsettled"] += 1
             seed = None
-        raise ValueError(_in_vain(dropped))
+        raise ValueError(_too_many_dropped(dropped))
 
     def _move(self, now: Moment, rng: np.random.Generator) -> "_Motion":
         """Make all steps of one triple."""
@@ -266,12 +266,12 @@ def _near(x: np.ndarray, y: np.ndarray, tolerance: float) -> bool:
     return x.shape == y.shape and bool((np.abs(x.astype(np.float64) - y.astype(np.float64)) <= tolerance).all())
 
 
-def _in_vain(dropped: Mapping[str, int]) -> str:
+def _too_many_dropped(dropped: Mapping[str, int]) -> str:
     counts = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
     return (
-        f"{IN_VAIN} consecutive triples were dropped ({counts}); unsettled: wait longer (settle), watch less, allow "
-        "more (tolerance), or hold with another action; ended: make episodes longer (max_episode_steps) or triples "
-        "shorter (aggregate)"
+        f"{MOST_DROPPED} consecutive triples were dropped ({counts}); unsettled: wait longer (settle), watch less, "
+        "allow more (tolerance), or hold with another action; ended: make episodes longer (max_episode_steps) or "
+        "triples shorter (aggregate)"
     )
 
 
