@@ -1,4 +1,4 @@
-"""PushT, a world of another package: collect triples, train, measure, draw. docs/own-world.md explains the steps.
+"""PushT: collect triples, train, measure, draw; see docs/guide/own-environment.md.
 
 pip install 'palpate[pusht]'
 python examples/pusht.py --out runs/pusht                 # collects 20,000 triples, then learns
@@ -27,7 +27,7 @@ ALONG_STEM = np.pi / 2  # from the block's angle: PushT's T stands on its head
 
 
 def pixels(now: Moment) -> Any:
-    """The picture, 96 x 96, drawn only at both ends of a triple. PushT draws its own "pixels" in every step."""
+    """The picture, 96 x 96. Drawn only where a triple begins and ends: PushT's own "pixels" are drawn in every step."""
     env: Any = now.env.unwrapped
     env.obs_type = "pixels"
     picture = env.get_obs()
@@ -36,7 +36,7 @@ def pixels(now: Moment) -> Any:
 
 
 def centroid(now: Moment) -> Any:
-    """Centre of the T's area; `block_pose` is another point."""
+    """Where the T is: the centre of its area, which `block_pose` is not."""
     env: Any = now.env.unwrapped
     block = env.block
     centres = np.array([part.center_of_gravity for part in block.shapes])
@@ -50,12 +50,12 @@ def axis(now: Moment) -> float:
 
 
 def approach(now: Moment, rng: np.random.Generator) -> Any:
-    """A target near the T, for more contacts. It uses the T's true position, which training never does."""
+    """A target near the T. This looks at where the T is, to touch it more often; the learner never does."""
     return centroid(now) + rng.normal(0, 60, 2)
 
 
 STEPPING: dict[str, Any] = {
-    "agent_position": "info:pos_agent",  # PushT's action is a target; the triple's action is the displacement achieved
+    "agent_position": "info:pos_agent",  # PushT's action is where to go; what counts is how far it got
     "observation": pixels,
     "aggregate": 6,  # of 0.1 s
     "settle": 30,  # then the agent is held where it is, until it and the T rest
@@ -76,28 +76,28 @@ class PushT:
     out: Path
     """Folder of the run."""
     data: Path = Path("pusht.h5")
-    """The training triples; collected if the file does not exist."""
+    """The triples; collected should they not be there."""
     test: Path = Path("pusht-test.h5")
-    """Test triples; collected if the file does not exist."""
+    """Others to measure on; the same."""
     num: int = 20_000
-    """Number of training triples."""
+    """How many triples to collect."""
     num_test: int = 2_000
     workers: int = 2
     """Processes that collect."""
     body: Literal["ball", "outline", "ellipse"] = "outline"
     """The T as a shape that does not turn, or as an ellipse with an orientation."""
     steps: int | None = None
-    """Optimiser steps. Default: chosen by `fit`."""
+    """Optimiser steps; as many as `fit` chooses when left out."""
     batch_size: int = 128
     shrink: int = 1
-    """Pictures are averaged over squares of this many pixels. The agent is six pixels wide."""
+    """Pictures are averaged over squares of so many pixels; the agent is six pixels wide, so not at all."""
     optimizer: Literal["muon", "adamw"] = "muon"
-    """On a CPU `fit` chooses adamw, with which small CNNs place the object better and the agent worse."""
+    """On a CPU `fit` would take adamw, with which small CNNs place the object better, and the agent worse."""
     encoder: Literal["small", "resnet18"] | None = None
     device: Literal["cpu", "cuda"] | None = None
     seed: int = 0
     resume: bool = False
-    """Continue a stopped run."""
+    """Go on with a run that was stopped."""
 
     def __call__(self) -> None:
         for path, num, seed in ((self.data, self.num, 0), (self.test, self.num_test, 1)):
@@ -125,7 +125,7 @@ class PushT:
 
 
 def collect(path: Path, num: int, *, seed: int, workers: int) -> None:
-    """Collect into a file, or continue a stopped collection."""
+    """Into a file; what a stopped collection left beside it is gone on with."""
     resume = Path(f"{path}.parts").exists()
     with bar(f"collecting {path.name}", num) as advance:
 

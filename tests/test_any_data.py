@@ -22,21 +22,17 @@ def triples(shape: tuple[int, ...], dtype: Any = np.uint8, n: int = 2, **options
 
 
 @pytest.mark.parametrize(
-    ("shape", "seen"),
+    ("shape", "seen", "dtype"),
     [
-        ((20, 20), (1, 20, 20)),
-        ((48, 64), (1, 48, 64)),
-        ((30, 21, 3), (3, 30, 21)),
-        ((7, 33, 40), (7, 33, 40)),
-        ((100, 90, 3), (3, 50, 45)),
-        ((256, 256, 1), (1, 64, 64)),
-        ((3, 24, 24, 3), (9, 24, 24)),
-        ((2, 3, 130, 70), (6, 43, 23)),
-        ((64,), (64,)),
-        ((1,), (1,)),
+        ((48, 64), (1, 48, 64), np.uint8),
+        ((7, 33, 40), (7, 33, 40), np.float32),
+        ((256, 250, 1), (1, 64, 62), np.float64),
+        ((2, 3, 130, 70), (6, 43, 23), np.uint8),
+        ((3, 24, 24, 3), (9, 24, 24), np.float32),
+        ((1,), (1,), np.uint8),
+        ((64,), (64,), np.float64),
     ],
 )
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
 def test_any_observation(shape: tuple[int, ...], seen: tuple[int, ...], dtype: type) -> None:
     data = triples(shape, dtype)
     model = palpate.fit(data, **ONE)
@@ -46,7 +42,7 @@ def test_any_observation(shape: tuple[int, ...], seen: tuple[int, ...], dtype: t
     assert bool(encoding.object.isfinite().all())
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("n", [3, 5])
 def test_any_dimension(n: int) -> None:
     model = palpate.fit(triples((6,), np.float32, n), **ONE)
     assert model.encode(np.zeros((2, 6), np.float32)).object.shape == (2, n)

@@ -185,7 +185,7 @@ class TestSupervised:
         assert (encoding.covariance, encoding.orientation.shape) == (None, (1,))
 
     def test_without_truth(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="method is 'supervised', but the data hold no truth"):
+        with pytest.raises(ValueError, match="method is 'supervised', but the data have no true states"):
             palpate.fit(vectors(), method="supervised", **SHORT)
         vectors().save(tmp_path / "log.h5")
         with pytest.raises(ValueError, match="there is no group 'truth'"):

@@ -18,7 +18,7 @@ import pytest
 from balls import balls
 
 from palpate import __version__, bench, cli
-from palpate.cli.pairs import literal
+from palpate.cli.collect import _literal
 from palpate.collecting.parts import Stopped
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted
@@ -80,13 +80,13 @@ class TestVerbs:
     def test_check(self, run: Run, log: Path, tmp_path: Path) -> None:
         code, out, err = run("check", log, "--no-probe")
         assert (code, err) == (3, "")
-        assert out.startswith("forbids: too-few: there are few triples (triples 100, ")
+        assert out.startswith("forbids: too-few: there are few different triples (different_triples 100).")
         good = tmp_path / "good.h5"
         balls(1200, seed=0).transitions.save(good)
         code, out, err = run("check", good, "--no-probe")
         assert (code, err) == (0, "")
         measured, verdict = out.splitlines()
-        assert measured.startswith("measured: triples 1,200, action rms ")
+        assert measured.startswith("measured: triples 1,200, different triples 1,200, ")
         assert verdict == "no blocking problems (arrays alone, no training run)"
         refused(run("check", tmp_path / "none.h5"), "there is no file")
 
@@ -132,7 +132,7 @@ class TestVerbs:
             assert labelled.truth.contact.all()
             assert labelled.transitions.observation_shape == (3, 16, 16)
         refused(run(*arguments), str(out), "exists")
-        assert run(*arguments, "--natural", "--force")[0] == 0
+        assert run(*arguments, "--option", "contact_share=None", "--force")[0] == 0
         with package.Labelled.open(out) as labelled:
             assert labelled.truth.contact is not None
             assert not labelled.truth.contact.all()
@@ -262,8 +262,6 @@ class TestMistakes:
         refused(
             run("train", "--data", log, "--size", 50, "--out", tmp_path / "x"), "size is 50, but the triples of --data"
         )
-        shares = ["--natural", "--contact-share", 0.5]
-        refused(run("collect", "palpate/Sprites-v0", *shares, "--out", tmp_path / "x.h5"), "but --natural takes")
 
     @pytest.mark.parametrize(
         ("flags", "says"),
@@ -386,7 +384,7 @@ class TestInterrupt:
 # A world of rows in place of Soccer, which needs a renderer; workers find it by its name.
 BALLS = Path(__file__).parent / "collecting"
 BALL_COMMAND = [sys.executable, "-c", "import ball_world; ball_world.install(); from palpate.cli import main; main()"]
-BALL_ENVIRONMENT = ENVIRONMENT | {"PYTHONPATH": str(BALLS)}
+BALL_ENVIRONMENT = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([str(BALLS), os.environ.get("PYTHONPATH", "")])}
 
 
 @pytest.fixture
@@ -490,7 +488,7 @@ class TestCollect:
         command = [*COMMAND, *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, preexec_fn=limit)
         says = refused((done.returncode, done.stdout, done.stderr), "File too large", "400 of 400 triples are kept in")
-        assert says.endswith("go on with resume=True (--resume)")
+        assert says.endswith("continue with resume=True (--resume)")
         assert rows_in(tmp_path / "log.h5.parts") == 400
         assert run(*arguments, "--resume")[0] == 0
         assert run(*arguments[:-1], tmp_path / "straight.h5")[0] == 0
@@ -558,20 +556,9 @@ class TestOtherWorlds:
         assert attributes["horizon"] == 50
         assert attributes["watch"] == "info:pose"
 
-    @pytest.mark.parametrize("hold", ["1,2", "1.0, 2.0"])
-    def test_numbers_that_hold(self, run: Run, tmp_path: Path, hold: str) -> None:
-        code, _, err = run(
-            *self.ARGUMENTS,
-            *self.PIXELS,
-            "--settle",
-            200,
-            "--hold",
-            hold,
-            "--watch",
-            "info:pose",
-            "--out",
-            tmp_path / "x.h5",
-        )
+    def test_numbers_that_hold(self, run: Run, tmp_path: Path) -> None:
+        waiting = ("--settle", 200, "--hold", "1.0, 2", "--watch", "info:pose")
+        code, _, err = run(*self.ARGUMENTS, *self.PIXELS, *waiting, "--out", tmp_path / "x.h5")
         assert code == 0, err
 
     def test_mistakes(self, run: Run, tmp_path: Path) -> None:
@@ -579,17 +566,15 @@ class TestOtherWorlds:
         refused(run(*self.ARGUMENTS, *out), "observation space is Dict", "--observation observation:KEY")
         refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--truth", "object"), "truth is 'object'", "name=value")
         refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--option", "a b=3"), "option is 'a b=3'", "name=value")
-        refused(run(*self.ARGUMENTS[:-2], *self.PIXELS, *out), "no displacements", "--agent-position info:KEY")
-        refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--settle", 5), "where 0 is none that holds", "--hold")
+        refused(run(*self.ARGUMENTS[:-2], *self.PIXELS, *out), "not displacements", "--agent-position info:KEY")
+        refused(run(*self.ARGUMENTS, *self.PIXELS, *out, "--settle", 5), "in which 0 does not hold", "--hold")
         refused(run("collect", "palpate/Sprites-v0", *out, "--aggregate", 2), "there is no option 'aggregate'")
         refused(run("collect", "no_such:Cart-v0", *out), "No module named 'no_such'", "install the package")
         assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("true", True), ("False", False), ("0.5", 0.5), ("(1, 2)", (1, 2)), ("pixels", "pixels")]
-)
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("None", None), ("(1, 2)", (1, 2)), ("pixels", "pixels")])
 def test_options_read_as_what_they_look_like(text: str, value: object) -> None:
-    found = literal(text)
+    found = _literal(text)
     assert found == value
     assert type(found) is type(value)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from palpate import disk
-from palpate.data.files import Writer
-from palpate.data.transitions import Batch, Transitions
+from palpate.data.files import Columns, new_file
+from palpate.data.transitions import Transitions
 from palpate.disk import Busy, alone, write_whole
 from palpate.interrupts import interrupts_wait, terminations_interrupt
 
@@ -34,21 +33,23 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> type[Small]:
     return Small
 
 
-def rows(count: int) -> Batch:
-    o = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (count, 3, 9, 9), dtype=np.uint8))
-    return Batch(o, torch.ones(count, 2), o)
+def rows(count: int) -> Columns:
+    o = np.random.default_rng(0).integers(0, 256, (count, 3, 9, 9), dtype=np.uint8)
+    return {"observation": o, "action": np.ones((count, 2)), "next_observation": o}
 
 
 def write_many(path: Path, appended: list[int]) -> None:
-    with Writer(path) as writer:
+    with new_file(path, {}) as table:
         for number in range(100):
-            writer.append(rows(20))
+            table.append(rows(20))
             appended.append(number)
 
 
 class TestFullDisk:
     @pytest.mark.parametrize("room", [0, 10, 100_000, 200_000])
-    def test_a_writer_says_so_and_leaves_nothing(self, tmp_path: Path, small_disk: type[Small], room: int) -> None:
+    def test_a_new_file_fails_at_once_and_leaves_nothing(
+        self, tmp_path: Path, small_disk: type[Small], room: int
+    ) -> None:
         small_disk.room = room
         appended: list[int] = []
         with pytest.raises(OSError, match=r"cannot write .*log\.h5: No space left"):
@@ -56,18 +57,18 @@ class TestFullDisk:
         assert len(appended) < 100  # at once, not in the end
         assert not os.listdir(tmp_path)
 
-    def test_hdf5_stays_in_order(self, tmp_path: Path, small_disk: type[Small]) -> None:
-        """Told of the failure, it would print errors from destructors and crash the process at its end."""
+    def test_hdf5_works_afterwards(self, tmp_path: Path, small_disk: type[Small]) -> None:
+        """If it saw the failure, it would print errors from destructors and crash the process at its end."""
         small_disk.room = 100_000
         with pytest.raises(OSError, match="No space left"):
             write_many(tmp_path / "log.h5", [])
         small_disk.room = 10**6
-        with Writer(tmp_path / "log.h5") as writer:
-            writer.append(rows(20))
+        with new_file(tmp_path / "log.h5", {}) as table:
+            table.append(rows(20))
         with Transitions.open(tmp_path / "log.h5") as stored:
-            assert torch.equal(stored.rows(slice(None)).o, rows(20).o)
+            np.testing.assert_array_equal(stored.rows(slice(None)).o, rows(20)["observation"])
 
-    def test_noticed_when_the_file_system_settles(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_error_of_fsync_is_raised(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(number: int) -> None:
             raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
@@ -98,7 +99,7 @@ class TestInterrupts:
             work()
         assert done
 
-    def test_the_wish_to_end_is_heard_as_one(self) -> None:
+    def test_sigterm_is_treated_as_ctrl_c(self) -> None:
         before, done = signal.getsignal(signal.SIGTERM), []
 
         def work() -> None:
@@ -111,7 +112,7 @@ class TestInterrupts:
         assert done
         assert signal.getsignal(signal.SIGTERM) is before
 
-    def test_also_where_nobody_listens_to_ctrl_c(self) -> None:
+    def test_sigterm_in_a_process_that_ignores_ctrl_c(self) -> None:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             with pytest.raises(KeyboardInterrupt), terminations_interrupt():
@@ -119,7 +120,7 @@ class TestInterrupts:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def test_a_handler_of_the_callers_is_kept(self) -> None:
+    def test_the_callers_handler_is_kept(self) -> None:
         heard: list[int] = []
         before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
         try:
@@ -140,8 +141,8 @@ class TestInterrupts:
             return write(self, data)
 
         monkeypatch.setattr(disk.Disk, "write", interrupted)
-        with pytest.raises(KeyboardInterrupt), Writer(tmp_path / "log.h5") as writer:
-            writer.append(rows(2000))
+        with pytest.raises(KeyboardInterrupt), new_file(tmp_path / "log.h5", {}) as table:
+            table.append(rows(2000))
         assert not os.listdir(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The doctor: each fault that only a model can see is found, and good logs have none."""
+"""Findings of the short training run: each fault is found, and good logs have none."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from faults import States, log, mixture, noise, pictures, states
 import palpate
 from palpate.data.transitions import Transitions
 from palpate.doctor import check, probe
-from palpate.doctor.probe import Trial, small
+from palpate.doctor.probe import small
 from palpate.doctor.verdict import judge, undecided
 from palpate.geometry import Segment
 from palpate.training.loop import Interrupted
@@ -22,7 +22,7 @@ COUNT = 2500
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Logs this small are seen through in half the steps."""
+    """These small logs need half the steps."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.setattr(probe, "STEPS", (200, 150))
@@ -37,11 +37,11 @@ def findings(triples: Transitions) -> dict[str, str]:
     return {finding.name: finding.severity for finding in checkup.findings}
 
 
-def test_a_machine_too_slow_to_judge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_too_short_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "SECONDS", 0.0)
     checkup = palpate.check(log(states(COUNT, 0.3, seed=0)))
     assert not checkup.probed
-    assert str(checkup).endswith("no blocking problems (arrays alone, a training run too short to judge by)")
+    assert str(checkup).endswith("no blocking problems (arrays alone, the training run was too short)")
     assert "residual" not in checkup.measured
 
 
@@ -68,12 +68,11 @@ def walk() -> States:
 
 @pytest.mark.slow
 class TestGood:
-    @pytest.mark.parametrize("share", [0.04, 0.5])
-    def test_numbers(self, share: float) -> None:
-        assert findings(log(states(COUNT, share))) == {}
+    def test_rare_contacts(self) -> None:
+        assert findings(log(states(COUNT, 0.04))) == {}
 
     def test_space(self) -> None:
-        assert findings(log(states(COUNT, sides=(1.0, 1.0, 1.0)))) == {}
+        assert findings(log(states(COUNT, 0.5, sides=(1.0, 1.0, 1.0)))) == {}
 
     def test_pictures_in_millimetres(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "STEPS", (0, 250))
@@ -86,25 +85,17 @@ class TestGood:
 
 @pytest.mark.slow
 class TestFaults:
-    def test_signs_that_change(self) -> None:
-        made = states(COUNT)
-        sign = noise((COUNT, 1)).sign()
-        assert findings(log(made, sign * (made.agent_next - made.agent))) == {"not-displacements": "forbids"}
-
-    def test_an_agent_whose_room_cannot_be_told(self) -> None:
-        """Two rooms that look the same."""
-
+    def test_an_agent_in_one_of_two_rooms_that_look_the_same(self) -> None:
         def seen(agent: torch.Tensor, thing: torch.Tensor) -> torch.Tensor:
             return mixture(torch.stack(((2 * agent[:, 0]) % 1, agent[:, 1]), 1), thing)
 
-        assert set(findings(log(states(COUNT), see=seen))) == {"not-displacements"}
+        assert findings(log(states(COUNT), see=seen)) == {"not-displacements": "forbids"}
 
-    @pytest.mark.parametrize(("rows", "when"), [(1, "late"), (-1, "early")])
-    def test_actions_of_another_row(self, rows: int, when: str) -> None:
+    def test_actions_of_another_row(self) -> None:
         made = walk()
-        checkup = palpate.check(log(made, (made.agent_next - made.agent).roll(rows, 0)))
+        checkup = palpate.check(log(made, (made.agent_next - made.agent).roll(1, 0)))
         assert {finding.name for finding in checkup.findings} == {"shifted-actions"}
-        assert f"a row too {when}" in str(checkup)
+        assert "a row too late" in str(checkup)
 
     def test_commands_that_are_not_reached(self) -> None:
         made = states(COUNT)
@@ -121,9 +112,6 @@ class TestFaults:
     def test_an_object_that_cannot_be_seen(self) -> None:
         found = findings(log(states(COUNT), see=lambda agent, thing: mixture(agent, agent)))
         assert found == {"no-lasting-scene": "forbids"}
-
-    def test_nothing_but_contacts(self) -> None:
-        assert set(findings(log(states(COUNT, 1.0)))) == {"no-lasting-scene"}
 
     def test_an_object_that_drifts(self) -> None:
         made = states(COUNT)
@@ -155,11 +143,7 @@ def _mirrored(s: States) -> States:
 
 
 class TestUse:
-    def test_without_a_probe(self) -> None:
-        checkup = palpate.check(log(states(COUNT, 0.0)), probe=False)
-        assert (checkup.findings, checkup.probed) == ([], False)
-
-    def test_no_probe_of_what_is_hopeless(self) -> None:
+    def test_blocking_findings_skip_the_probe(self) -> None:
         o = np.zeros((COUNT, 4), np.float32)
         checkup = palpate.check(Transitions(observation=o, action=np.ones((COUNT, 2)), next_observation=o))
         assert not checkup.probed
@@ -173,26 +157,11 @@ class TestUse:
 
     def test_the_same_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "STEPS", (10, 10))
-        one, two = (palpate.check(log(states(COUNT))).measured for _ in range(2))
+        monkeypatch.setattr(probe, "MORE_STEPS", (10, 10))
+        one, two = (palpate.check(log(states(600))).measured for _ in range(2))
         assert one == two
 
-    def test_what_there_was_no_time_for_is_not_judged(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(check, "SECONDS", 0.05)
-        checkup = palpate.check(log(states(COUNT)))
-        assert checkup.measured["probe_steps"] == 10
-        assert (checkup.findings, checkup.probed) == ([], False)
-
-    def test_a_probe_cut_short_is_not_sure_of_the_object(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Late(Trial):
-            def train(self, *, first: bool) -> bool:
-                done = super().train(first=first)
-                self.steps = probe.STEPS[self.picture] - 10
-                return done
-
-        monkeypatch.setattr(check, "Trial", Late)
-        assert findings(log(states(COUNT, 0.0))) == {"no-contacts": "warns"}
-
-    def test_ctrl_c_leaves_nothing_to_go_on_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupted_probe_cannot_be_resumed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def stop(*_: Any, **__: Any) -> None:
             raise Interrupted("stopped after step 3 of 9")
 
@@ -200,13 +169,13 @@ class TestUse:
         with pytest.raises(KeyboardInterrupt):
             palpate.check(log(states(COUNT)))
 
-    def test_labels_are_none_of_its_business(self) -> None:
+    def test_labelled_data_are_refused(self) -> None:
         triples = log(states(COUNT))
         with pytest.raises(ValueError, match=r"data is Labelled\(.*; allowed are Transitions \(Labelled has .trans"):
             palpate.check(palpate.Labelled(triples, palpate.Truth(triples.action, triples.action)))  # type: ignore[arg-type]
 
     def test_on_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Positions are not looked at there, and nothing falls over."""
+        """Positions are not judged there."""
         monkeypatch.setattr(probe, "STEPS", (20, 20))
         monkeypatch.setattr(probe, "MORE_STEPS", (20, 20))
         assert palpate.check(log(states(600, sides=(1.0,)))).probed
@@ -217,7 +186,7 @@ class TestUse:
         assert small(triples, np.arange(4)).o.shape == (4, 3, 12, 28)
 
 
-def test_what_rests_on_something_missing_is_not_judged() -> None:
+def test_a_finding_with_a_failed_precondition_is_not_judged() -> None:
     seen = {
         "residual": 0.9,
         "reach_of_long_moves": 0.1,
@@ -235,8 +204,8 @@ def test_what_rests_on_something_missing_is_not_judged() -> None:
     assert judge(good | {"scene_spread": 2.0, "moving_share": 0.3, "separation": 0.9}) == []
 
 
-def test_an_object_that_is_only_nudged_does_move() -> None:
-    """By less than unrelated scenes differ; but when it does follows from where the agent passes."""
+def test_small_motions_of_the_object_count_as_contacts() -> None:
+    """They are smaller than the difference of unrelated scenes, but the agent's path explains them."""
     seen = {
         "residual": 0.03,
         "reach_of_long_moves": 1.0,

@@ -133,7 +133,10 @@ def changed(**parts: Any) -> SteeredDiscs:
         (changed(see=lambda self, *scene: np.zeros((len(scene[0]), 16))), "render_pair after sample is a ndarray"),
         (changed(see=lambda self, *scene: torch.full((len(scene[0]), 16), torch.nan)), "holds NaN or infinity"),
         (changed(see=lambda self, *scene: torch.ones(len(scene[0]), 16)), "all observations are the same"),
-        (changed(device=torch.device("cuda")), "the world is on cuda, the training on cpu; build it with device='cpu'"),
+        (
+            changed(device=torch.device("cuda")),
+            "the world is on cuda, but training runs on cpu; build it with device='cpu'",
+        ),
     ],
 )
 def test_what_is_no_world_is_refused(world: Any, message: str) -> None:

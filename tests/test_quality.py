@@ -23,6 +23,7 @@ GOOD: dict[str, Any] = {
     "contact_share": 0.3,
     "equivariance": 0.05,
     "stay": 0.02,
+    "closure": None,
     "consistency": 0.95,
     "elongation": 2.0,
     "misplaced": 0.03,
@@ -95,9 +96,9 @@ def walk(count: int = 30, slip: float = 0.0, rest: float = 0.0) -> tuple[Examina
     return seen, Batch(agent[:-1].clone(), agent.diff(dim=0) + torch.tensor([slip, 0.0]), agent[1:].clone())
 
 
-def assessed(seen: Examination, batch: Batch, **about: Any) -> Quality:
+def assessed(seen: Examination, batch: Batch, episode: torch.Tensor | None = None, **about: Any) -> Quality:
     model: Any = Puppet(seen, **about)
-    found = assess(model, batch)
+    found = assess(model, batch, episode)
     assert found is not None
     return found
 
@@ -109,7 +110,7 @@ class TestAssess:
         assert (found.equivariance, found.stay) == (pytest.approx(0.03, rel=1e-4), pytest.approx(0.04, rel=1e-4))
         assert found.consistency is not None
         assert found.consistency > 0.9  # a quantile of so few distances
-        assert found.elongation is None
+        assert (found.closure, found.elongation) == (None, None)
         assert found.findings == []
 
     @pytest.mark.parametrize("touched", [True, False])
@@ -120,6 +121,17 @@ class TestAssess:
         assert (found.stay is None) == touched
         spread = float((seen.agent - seen.agent.mean(0)).square().sum(1).mean().sqrt())
         assert found.error >= spread * 0.999  # the object may be anywhere
+
+    def test_displacements_add_up_within_an_episode(self) -> None:
+        for slip in (0.0, 0.01):
+            seen, batch = walk(slip=slip)
+            assert assessed(seen, batch, torch.zeros(30)).closure == pytest.approx(10 * slip, abs=1e-5)
+        seen, batch = walk()
+        batch.a[14] += 100  # from one episode to the next
+        assert assessed(seen, batch, torch.tensor([0] * 14 + [1] * 2 + [2] * 14)).closure == pytest.approx(0, abs=1e-5)
+        assert assessed(seen, batch, torch.arange(30)).closure is None
+        batch.o[::5] += 1  # rows of one episode that do not follow each other
+        assert assessed(seen, batch, torch.zeros(30)).closure is None
 
     def test_memory_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen, batch = walk()

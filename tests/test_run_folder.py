@@ -76,16 +76,21 @@ def vectors() -> Transitions:
     return Transitions(observation=o, action=a, next_observation=o + np.float32(0.1) * np.tile(a, 2))
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    palpate.fit(vectors(), out=out, **SHORT)
+    return out
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
-    return tmp_path / "run"
+def run(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "run")
 
 
-@pytest.mark.parametrize("kept", [0, 1, 100])
-def test_a_cut_description_is_no_dead_end(run: Path, kept: int) -> None:
+def test_a_run_with_a_cut_description_can_be_overwritten(run: Path) -> None:
     before = (run / "run.json").read_bytes()
-    (run / "run.json").write_bytes(before[:kept])
+    (run / "run.json").write_bytes(before[:100])
     with pytest.raises(ValueError, match=r"run\.json is damaged, .* overwrite the run \(overwrite=True, --force\)"):
         palpate.fit(vectors(), out=run, resume=True, **SHORT)
     palpate.fit(vectors(), out=run, overwrite=True, **SHORT)
@@ -174,31 +179,32 @@ def test_overwriting_twice(run: Path) -> None:
     assert {path.name for path in run.iterdir()} == WHOLE
 
 
-@pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}], ids=str)
-def test_two_at_once(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_two_at_once(tmp_path: Path) -> None:
     run, refusals = tmp_path / "run", []
 
     def other(step: int, readings: dict[str, float]) -> None:
-        with pytest.raises(Busy, match="another process works in run; wait for it") as error:
-            palpate.fit(vectors(), out=run, **SHORT | options)
-        refusals.append(error)
+        for options in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(Busy, match="another process works in run; wait for it") as error:
+                palpate.fit(vectors(), out=run, **SHORT | options)
+            refusals.append(error)
 
-    palpate.fit(vectors(), out=run, watch=other, **SHORT)
-    assert len(refusals) == 3
+    palpate.fit(vectors(), out=run, watch=other, **SHORT | {"log_every": 6})
+    assert len(refusals) >= 3
     assert {path.name for path in run.iterdir()} == WHOLE
 
 
-def test_a_folder_in_the_way_is_refused_before_the_data_are_looked_at(tmp_path: Path) -> None:
+def test_an_occupied_folder_is_refused_before_the_data_are_opened(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="exists; resume the run there"):
         palpate.fit("no file at all", out=tmp_path, **SHORT)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "state.safetensors", "model.safetensors"])
-def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    run, settings = tmp_path / "run", SHORT
-    straight = palpate.fit(vectors(), out=tmp_path / "straight", **settings)
-    settle, written, append = disk.Disk.settle, [], runlog.append
+def test_a_disk_that_fills_up_loses_nothing(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    run = tmp_path / "run"
+    settle, written, write = disk.Disk.settle, [], runlog.RunLog.write
 
     def full(path: Path) -> None:
         written.append(path.name)
@@ -208,21 +214,18 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as patch:
         patch.setattr(disk.Disk, "settle", lambda self: (full(self._target), settle(self)))
-        patch.setattr(runlog, "append", lambda path, line: (full(path), append(path, line)))
+        patch.setattr(runlog.RunLog, "write", lambda self, *reading: (full(self._path), write(self, *reading)))
         with pytest.raises(OSError, match=rf"cannot write .*{name}: No space left on device"):
-            palpate.fit(vectors(), out=run, **settings)
-    assert same(palpate.fit(vectors(), out=run, resume=True, **settings), straight)
-    assert (run / "metrics.jsonl").read_text() == (tmp_path / "straight" / "metrics.jsonl").read_text()
+            palpate.fit(vectors(), out=run, **SHORT)
+    assert same(palpate.fit(vectors(), out=run, resume=True, **SHORT), palpate.load(trained))
+    assert (run / "metrics.jsonl").read_text() == (trained / "metrics.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
     ("group", "change"),
     [
-        ("facts", {"step": "x"}),
         ("facts", {"step": 10**30}),
-        ("facts", {"step": -1}),
         ("facts", {"step": None}),
-        ("facts", {"step": 2.5}),
         ("facts", {"best_value": "low"}),
         ("random", {}),
         ("optimizer", {"9999.momentum": torch.zeros(2)}),
@@ -244,11 +247,10 @@ def test_a_checkpoint_with_anything_in_it(run: Path, group: str, change: dict[st
         palpate.fit(vectors(), out=run, resume=True, **SHORT)
 
 
-@pytest.mark.parametrize("at", range(0, 1000, 111))
-def test_a_flipped_bit_in_a_checkpoint(run: Path, at: int) -> None:
+def test_a_flipped_bit_in_a_checkpoint(run: Path) -> None:
     path = run / "checkpoint" / "state.safetensors"
-    content = bytearray(path.read_bytes())
-    content[at * len(content) // 1000] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"state\.safetensors is damaged"):
-        palpate.fit(vectors(), out=run, resume=True, **SHORT)
+    content = path.read_bytes()
+    for at in range(0, len(content), len(content) // 20):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(ValueError, match=r"state\.safetensors is damaged"):
+            read_state(path)

@@ -214,7 +214,7 @@ def _judged(model: Model, material: Material, progress: bool) -> dict[str, Any]:
     unseen = material.held_out
     if unseen is None:
         unseen = Batch(*(x[:ASSESSED_ROWS] for x in material.sample))
-    quality = assess(model, unseen)
+    quality = assess(model, unseen, material.episode)
     if quality is None:
         return {"findings": []}
     findings = [str(finding) for finding in quality.findings]

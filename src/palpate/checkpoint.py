@@ -16,15 +16,19 @@ from palpate.disk import write_whole
 
 Groups = Mapping[str, Mapping[str, Tensor]]
 
+DAMAGE = (
+    SafetensorError, json.JSONDecodeError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError
+)  # fmt: skip
+
 
 def write_state(path: Path, groups: Groups, facts: Mapping[str, Any]) -> None:
-    """Write named groups of tensors and some JSON facts; a reader sees the whole old file or the whole new one."""
+    """Write named groups of tensors and JSON facts. A reader sees either the whole old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, packed(groups, facts)[0])
 
 
 def packed(groups: Groups, facts: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The content of such a file, the same bytes for the same state, and its checksum."""
+    """The content of the file and its checksum; equal states have equal bytes."""
     tensors = {
         f"{group}/{name}": value.detach().to("cpu", copy=True).contiguous()  # a file cannot share tensors
         for group, members in groups.items()
@@ -46,17 +50,14 @@ def checksum(tensors: Mapping[str, Tensor], note: Any = None) -> str:
 
 
 def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The groups and facts that `write_state` wrote, with the `expected` checksum where one is given."""
+    """The groups and facts that `write_state` wrote; refuses another checksum than `expected`, if it is given."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; is this the folder of a run?")
     with used(path):
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-                note = json.loads((file.metadata() or {})["palpate"])
-            claimed = note.pop("checksum")
-        except (SafetensorError, ValueError) as error:
-            raise _damaged(path, error) from error
+        with safe_open(path, framework="pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+            note = json.loads((file.metadata() or {})["palpate"])
+        claimed = note.pop("checksum")
         if checksum(tensors, note) != claimed:
             raise _damaged(path, "its checksum does not match")
         if expected not in (None, claimed):
@@ -70,21 +71,17 @@ def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[
 
 def read_facts(path: Path) -> dict[str, Any]:
     """The facts alone, without reading the tensors."""
-    with used(path):
-        try:
-            with safe_open(path, framework="pt") as file:
-                facts: dict[str, Any] = json.loads((file.metadata() or {})["palpate"])["facts"]
-        except (SafetensorError, ValueError) as error:
-            raise _damaged(path, error) from error
+    with used(path), safe_open(path, framework="pt") as file:
+        facts: dict[str, Any] = json.loads((file.metadata() or {})["palpate"])["facts"]
         return facts
 
 
 @contextmanager
 def used(path: Path) -> Iterator[None]:
-    """Report errors in the use of a file's content as damage of the file."""
+    """Report errors in the use of a file's content as damage to the file."""
     try:
         yield
-    except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+    except DAMAGE as error:
         raise _damaged(path, error) from error
 
 

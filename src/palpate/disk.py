@@ -100,11 +100,6 @@ def as_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, default=lambda number: number.item()) + "\n").encode()
 
 
-def append(path: Path, line: str) -> None:
-    with named(path), path.open("a", encoding="utf-8") as file:
-        file.write(line)
-
-
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """Add the name of the file to an error of the operating system."""
@@ -122,7 +117,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class Busy(OSError):  # noqa: N818 - reads as what it is
+class Busy(OSError):  # noqa: N818 - the name describes the state
     """Another process works in the folder."""
 
 

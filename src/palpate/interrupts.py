@@ -1,4 +1,4 @@
-"""Ctrl-C and the wish of a machine to end a process, where they must not come at any moment."""
+"""Defer SIGINT and SIGTERM to moments at which they do no harm."""
 
 import signal
 import threading
@@ -10,65 +10,58 @@ from typing import Any
 
 @contextmanager
 def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
-    """Turns Ctrl-C and SIGTERM into a question asked between steps, so that no step is half done and all is saved; a
-    second one is immediate."""
-    asked = False
+    """Yields a function that returns whether Ctrl-C or SIGTERM arrived; call it between steps. A second signal raises
+    KeyboardInterrupt at once."""
+    received = False
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+    def receive(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if received:
             raise KeyboardInterrupt
-        asked = True
+        received = True
 
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with _handled(signal.SIGINT, receive), _handled(signal.SIGTERM, receive):
+        yield lambda: received
 
 
 @contextmanager
 def terminations_interrupt() -> Iterator[None]:
-    """The wish of a machine to end a process is heard as Ctrl-C, also by one that is deaf to that."""
+    """Treat SIGTERM as Ctrl-C, also in a process that ignores Ctrl-C."""
 
-    def ask(*_: object) -> None:
-        if not callable(signal.getsignal(signal.SIGINT)):  # in the background of a shell, for one
+    def receive(*_: object) -> None:
+        if not callable(signal.getsignal(signal.SIGINT)):  # for example in the background of a shell
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    with _handled(signal.SIGTERM, ask):
+    with _handled(signal.SIGTERM, receive):
         yield
 
 
 @contextmanager
-def deaf_children() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C, from their first moment on: the parent hears it and ends them."""
+def children_ignore_interrupts() -> Iterator[None]:
+    """Processes started in this block ignore Ctrl-C from their start; the parent receives it and ends them."""
     with _handled(signal.SIGINT, signal.SIG_IGN):
         yield
 
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C takes effect at the end of the block: HDF5 calls `Disk`, and no exception may come out of that."""
-    before, asked = signal.getsignal(signal.SIGINT), False
+    """Defer Ctrl-C to the end of the block: HDF5 calls `Disk`, which must not raise an exception."""
+    before, received = signal.getsignal(signal.SIGINT), False
 
-    def ask(*_: object) -> None:
-        nonlocal asked
-        asked = True
+    def receive(*_: object) -> None:
+        nonlocal received
+        received = True
 
-    with _handled(signal.SIGINT, ask):
+    with _handled(signal.SIGINT, receive):
         yield
-    if asked and callable(before):
+    if received and callable(before):
         before(signal.SIGINT, None)
 
 
 @contextmanager
 def _handled(number: signal.Signals, handler: Any) -> Iterator[None]:
-    """Another handler in this block, where Python may set one: in its main thread, over one of its own."""
+    """Set another handler in this block, if Python may: in the main thread, and over a handler set by Python."""
     before = signal.getsignal(number)
     if before is None or threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""From a user's data to what a run trains on: a feed of batches, a sample for the scales, held-out rows."""
+"""The data of a run, from a user's data: a feed of batches, a sample for the scales, held-out triples."""
 
 import math
 import os
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from palpate.choices import Facts
 from palpate.config import SettledTraining
-from palpate.data.check import demand_variety
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
 from palpate.data.sources import Resident, source
 from palpate.data.stream import SteerableWorld, World, first_triples
@@ -31,8 +30,9 @@ class Material(NamedTuple):
     feed: Feed
     sample: Batch  # some rows to take the scales from
     actions: Tensor  # all of them, for the unit
-    held_out: Batch | None  # rows of a fixed set that choose the weights
+    held_out: Batch | None  # triples of a fixed set that select the weights
     name: str
+    episode: Tensor | None = None  # of the held-out triples
 
 
 def origin_of(data: object, name: str = "data") -> dict[str, Any]:
@@ -83,13 +83,13 @@ def make_material(
 def _from_world(world: World, traits: Traits, config: SettledTraining, device: torch.device) -> Material:
     if torch.device(world.device).type != device.type:
         raise ValueError(
-            f"the world is on {world.device}, the training on {device}; build it with device={device.type!r}"
+            f"the world is on {world.device}, but training runs on {device}; build it with device={device.type!r}"
         )
     if config.compile and hasattr(world, "compile"):
         world.compile()
     rows = max(8, min(SAMPLE_ROWS, SAMPLE_BYTES // (2 * math.prod(world.observation_shape))))
     sample = first_triples(world, rows, torch.Generator(device).manual_seed(config.seed + 1))
-    demand_variety(sample)
+    require_variety(sample)
     feed = (
         Selected(
             world, config.batch_size, least_contacts=config.least_contacts, chosen_moves=config.chosen_moves or 0.0
@@ -108,17 +108,17 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
             "batch_size"
         )
     sample = triples.rows(_spread_rows(triples))
-    demand_variety(sample)
+    require_variety(sample)
     if not traits.unsupervised:
         if not isinstance(data, Labelled):
-            raise ValueError("method is 'supervised', but the data hold no truth; give a Labelled set or a world")
+            raise ValueError("method is 'supervised', but the data have no true states; give a Labelled set or a world")
         return Material(
             Feed(LabelledResident(data, device), config.batch_size), sample, triples.action, None, repr(data)
         )
     most = max(2, min(HELD_OUT_MOST, HELD_OUT_BYTES * len(triples) // triples.nbytes))
     share = max(min(HELD_OUT_SHARE, most / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples))
     held_out, kept = triples.split(share, seed=config.seed)
-    if len(held_out) > most:  # a long episode: all of it would make evaluations slow
+    if len(held_out) > most:  # a long episode would make evaluations slow
         held_out = held_out.subset(slice(0, most))
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, device, config.seed)
@@ -127,7 +127,19 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
         if isinstance(kept_source, Resident) and config.least_contacts > 0
         else Feed(kept_source, config.batch_size)
     )
-    return Material(feed, sample, triples.action, held_rows, repr(triples))
+    return Material(feed, sample, triples.action, held_rows, repr(triples), held_out.episode)
+
+
+def require_variety(rows: Batch) -> None:
+    """Refuse rows whose observations or triples are all the same."""
+
+    def constant(x: Tensor) -> bool:
+        return bool((x == x[:1]).all())
+
+    if constant(rows.o) and torch.equal(rows.o, rows.o_next):
+        raise ValueError("all observations are the same; check how they were recorded, or run `palpate check`")
+    if len(rows.a) > 1 and all(map(constant, rows)):
+        raise ValueError("all triples are copies of one; check how they were recorded, or run `palpate check`")
 
 
 def _spread_rows(triples: Transitions) -> list[int]:

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from palpate.contacts.split import SEPARABLE
-from palpate.data.check import Finding
 from palpate.data.transitions import Batch
+from palpate.findings import Finding
 from palpate.groups import Group
 from palpate.methods.base import Examination, Model
 from palpate.traits import traits_of
 
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # encoded at a time
 RADII = 64  # candidates for the body's radius
+WINDOW = 10  # steps over which displacements are composed
 UNSTEADY = 0.25  # of the actions' root mean square: largest residual of a good frame, and of an object at rest
 ROUND = 1.3  # long over short semi-axis: round objects stay below it after short runs
 INCONSISTENT = 0.8  # least balanced accuracy of the contacts that geometry predicts
@@ -51,6 +52,7 @@ class Quality:
     contact_share: float  # with any object
     equivariance: float  # root mean square of z_int' - z_int - a
     stay: float | None  # root mean square of z_ext' - z_ext without contact
+    closure: float | None  # as equivariance, over several consecutive steps of an episode
     consistency: float | None  # balanced accuracy of contacts predicted from the paths' distances to the body
     elongation: float | None  # median long over short semi-axis of a body that turns; 1 if no angle is known
     misplaced: float | None  # position error along one direction that would explain the wrong predictions
@@ -71,8 +73,8 @@ class Quality:
         return f"estimated without labels, where an action is {self.unit:.3g} long: {lengths}{explained}"
 
 
-def assess(model: Model, batch: Batch) -> Quality | None:
-    """The quality of a model on held-out triples; None for a model without contacts."""
+def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality | None:
+    """The quality of a model on held-out triples; None for a model without contacts. `episode` [b] numbers episodes."""
     seen, separation = examine(model, batch), model.separation()
     if seen is None or separation is None:
         return None
@@ -99,6 +101,7 @@ def assess(model: Model, batch: Batch) -> Quality | None:
         contact_share=float(seen.contact.any(1).double().mean()),
         equivariance=equivariance,
         stay=rest,
+        closure=None if episode is None else _closure(group, seen, batch.a, _unbroken(batch, episode)),
         consistency=min((edge.accuracy for edge in edges), default=None),
         elongation=float(seen.elongation.median(0).values.min()) if seen.elongation is not None and has_body else None,
         misplaced=misplaced,
@@ -187,6 +190,24 @@ def boundary(distance: Tensor, contact: Tensor) -> Boundary:
     return Boundary(
         float(radius), float((weight * right).mean()), float((2 * loss[best] / density.clamp(min=1e-9)).sqrt())
     )
+
+
+def _unbroken(batch: Batch, episode: Tensor) -> Tensor:
+    """Numbers `[b]` of stretches in which each row begins where the row before ends; an episode may have gaps."""
+    device, broken = batch.o.device, torch.ones(len(episode), dtype=torch.bool)
+    same = (batch.o_next[:-1] == batch.o[1:]).flatten(1).all(1) & (episode[:-1] == episode[1:]).to(device)
+    broken[1:] = ~same.cpu()
+    return broken.cumsum(0)
+
+
+def _closure(group: Group, seen: Examination, action: Tensor, episode: Tensor) -> float | None:
+    """Residual of the displacement over `WINDOW` consecutive steps; `episode` [b] numbers consecutive rows."""
+    whole = (episode[WINDOW - 1 :] == episode[: len(episode) - WINDOW + 1]).nonzero()[:, 0]
+    if not len(whole):
+        return None
+    composed = group.compose(action.cpu().double()[whole[:, None] + torch.arange(WINDOW)])
+    reached = group.act(seen.agent[whole], composed)
+    return float(group.distance2(seen.agent_next[whole + WINDOW - 1], reached).mean().sqrt())
 
 
 def _rms(x: Tensor) -> float:

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from palpate.disk import LOCK, alone, append, as_json, named, remove, write_whole
-from palpate.settings import demand_one, demand_same
+from palpate.disk import LOCK, alone, as_json, named, remove, write_whole
+from palpate.extras import demand
+from palpate.settings import demand_same, require_one
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
 OVERWRITING = "overwriting"  # folder of a new run, inside the folder of the run that it will replace
-# All that training, evaluating and drawing write to the folder, the last file first; nothing else is ever removed.
+# All that training, evaluation and figures write to the folder, the last file first; nothing else is ever removed.
 LEFT = (
     COMPLETE, "model.safetensors", "metrics.jsonl", "checkpoint", "tensorboard", "figures", "report.html",
     "scores.json", "evaluations", "run.toml",
@@ -21,7 +22,7 @@ LEFT = (
 
 
 class RunLog:
-    """Appends a row per reading. Opened at a step, it drops later rows: they belong to lost work."""
+    """Appends a row per reading. Rows after `step` are removed when it opens: a resumed run writes them again."""
 
     def __init__(self, folder: Path | None, step: int, tensorboard: bool = False) -> None:
         self._path: Path | None = None
@@ -29,13 +30,10 @@ class RunLog:
         if folder is None:
             return
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise ValueError(
-                    "TensorBoard is not installed; pip install 'palpate[tensorboard]', or leave it out"
-                ) from error
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+            module = demand(
+                "torch.utils.tensorboard", library="tensorboard", extra="tensorboard", needs="curves need TensorBoard"
+            )
+            self._board = module.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "metrics.jsonl"
         kept = [row for row in read_log(self._path) if row["step"] <= step] if self._path.exists() else []
@@ -43,7 +41,8 @@ class RunLog:
 
     def write(self, step: int, readings: dict[str, float]) -> None:
         if self._path:
-            append(self._path, _line({"step": step, **readings}))
+            with named(self._path), self._path.open("a", encoding="utf-8") as file:
+                file.write(_line({"step": step, **readings}))
         if self._board:
             for name, value in readings.items():
                 self._board.add_scalar(name, value, step)
@@ -88,15 +87,15 @@ def run_folder(
         out.mkdir(parents=True, exist_ok=True)
     with alone(out, inside=True):
         pending = out / OVERWRITING
-        _put_in_place(pending, out)  # a process may have been killed while it did so
+        _put_in_place(pending, out)  # a killed process may have left this unfinished
         if resume:
             folder = pending if (pending / RUN).exists() else out
             advice = "resume with the same settings, or start another folder"
-            demand_same(folder, _demand_described(folder), described, advice)
+            demand_same(folder, _require_described(folder), described, advice)
         else:
             occupied = _occupied(out)
             if occupied:
-                _demand_overwritable(out, overwrite)
+                _require_overwritable(out, overwrite)
             folder = pending if occupied else out
             shutil.rmtree(pending, ignore_errors=True)
             folder.mkdir(exist_ok=True)
@@ -106,13 +105,13 @@ def run_folder(
 
 
 def demand_place(out: Path | None, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder that a run cannot be made in; cheap, so that it comes before anything long."""
-    demand_one(resume=resume, overwrite=overwrite)
+    """Refuse a folder in which no run can start. It is cheap, so call it before long work."""
+    require_one(resume=resume, overwrite=overwrite)
     if out is not None and resume and not out.is_dir():
         raise FileNotFoundError(f"{out} holds no run to resume; leave out resume to start one there")
-    # Where another process works, the lock says so.
+    # If another process works in the folder, the lock reports it.
     if out is not None and not resume and _occupied(out) and not (out / LOCK).exists():
-        _demand_overwritable(out, overwrite)
+        _require_overwritable(out, overwrite)
 
 
 def _occupied(out: Path) -> bool:
@@ -135,7 +134,7 @@ def _put_in_place(pending: Path, out: Path) -> None:
     shutil.rmtree(pending)
 
 
-def _demand_overwritable(out: Path, overwrite: bool) -> None:
+def _require_overwritable(out: Path, overwrite: bool) -> None:
     if not overwrite:
         raise FileExistsError(
             f"{out} exists; resume the run there (resume=True, --resume), overwrite it (overwrite=True, --force), or "
@@ -143,13 +142,13 @@ def _demand_overwritable(out: Path, overwrite: bool) -> None:
         )
     described = _described(out)
     ours = bool(described)
-    if described is None:  # damaged: a run, if there are only our files beside it
+    if described is None:  # damaged; it is a run if all files are ours
         ours = {path.name for path in out.iterdir()} <= {RUN, LOCK, OVERWRITING, *LEFT}
     if not ours:
         raise ValueError(f"{out} is not a run of palpate and is not overwritten; choose another folder")
 
 
-def _demand_described(folder: Path) -> dict[str, Any]:
+def _require_described(folder: Path) -> dict[str, Any]:
     described = _described(folder)
     if described is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Compare the settings of existing results with those given now."""
+"""Compare the settings of existing results with the current ones."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 NAMED = 3  # differences in one message
 
 
-def demand_one(*, resume: bool, overwrite: bool) -> None:
+def require_one(*, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise ValueError(
             "resume (--resume) continues the existing work and overwrite (--force) replaces it; give only one"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, final
 
-from palpate.interrupts import deaf_children
+from palpate.interrupts import children_ignore_interrupts
 
 PATIENCE = 5.0  # seconds for a worker to end by itself
 
@@ -52,7 +52,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_live, args=(theirs, threads, serve, arguments), daemon=True)
-        with deaf_children():
+        with children_ignore_interrupts():
             self.process.start()
         theirs.close()  # only the worker holds that end now: when the worker ends, the parent reads the end of the pipe
 

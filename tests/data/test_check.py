@@ -1,4 +1,4 @@
-"""What the arrays of a log tell: each fault is found, and good logs have none."""
+"""Findings from the arrays of a log: each fault is found, and good logs have none."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ import torch
 from balls import balls
 
 from palpate.collecting.collect import collect
-from palpate.data.check import Checkup, Finding, check_arrays, worst_first
 from palpate.data.transitions import Transitions
+from palpate.doctor.check import Checkup, check
+from palpate.findings import Finding
 
 COUNT = 1200
 
@@ -25,7 +26,7 @@ def changed(triples: Transitions, **columns: Any) -> Transitions:
 
 
 def names(triples: Transitions) -> dict[str, str]:
-    return {finding.name: finding.severity for finding in check_arrays(triples).findings}
+    return {finding.name: finding.severity for finding in check(triples, probe=False).findings}
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,8 @@ def test_our_worlds_have_none(env: str) -> None:
     assert names(collect(env, COUNT, seed=0, size=20)) == {}
 
 
-def test_moves_on_a_grid_are_no_fault() -> None:
-    """Few different actions, pictures that come again, the same move between them: all of it is allowed."""
+def test_moves_on_a_grid_have_no_findings() -> None:
+    """Few different actions, repeated observations and repeated moves are allowed."""
     rng = np.random.default_rng(0)
     place = rng.integers(0, 8, (COUNT, 2))
     target = rng.integers(0, 8, (COUNT, 2))
@@ -88,23 +89,17 @@ class TestFaults:
         a[still], o_next[still] = 0, o[still]
         assert names(changed(triples, action=a, next_observation=o_next)) == {"idle": severity}
 
-    @pytest.mark.parametrize(("share", "severity"), [(0.1, "warns"), (0.6, "forbids")])
-    def test_duplicates(self, share: float, severity: str) -> None:
-        kept = int((1 - share) * COUNT)
-        rows = np.append(np.arange(kept), np.arange(COUNT - kept) % kept)
-        assert names(good().subset(rows)) == {"duplicates": severity}
-
-    def test_copies_of_enough_others_only_warn(self) -> None:
-        """As on a grid, where there are no more states."""
+    def test_duplicates(self) -> None:
         assert names(good().subset(np.arange(3 * COUNT) % COUNT)) == {"duplicates": "warns"}
+        assert names(good().subset(np.arange(COUNT) % 200)) == {"duplicates": "warns", "too-few": "forbids"}
 
     def test_a_direction_never_taken(self) -> None:
         flat = good().action.numpy() @ np.array([[0.6, 0.8], [0.6, 0.8]])  # all along one line, not along an axis
         assert names(changed(good(), action=flat)) == {"flat": "forbids"}
 
-    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("seed", range(4))
     def test_a_plane_in_space(self, seed: int) -> None:
-        """Rounding puts the smallest eigenvalue on either side of 0."""
+        """Rounding makes the smallest eigenvalue slightly positive or negative."""
         rng = np.random.default_rng(seed)
         plane = rng.normal(size=(COUNT, 2)) @ rng.normal(size=(2, 3))
         assert names(changed(good(), action=plane)) == {"flat": "forbids"}
@@ -118,8 +113,8 @@ class TestFaults:
     def test_clipped_actions(self) -> None:
         assert names(changed(good(), action=good().action.clamp(-0.2, 0.2))) == {"clipped-actions": "warns"}
 
-    def test_observations_that_do_not_tell_states_apart(self) -> None:
-        """A sensor that says in which quarter of the box the agent is, and nothing more."""
+    def test_aliased_observations(self) -> None:
+        """A sensor that shows only in which quarter of the box the agent is."""
         rows = balls(COUNT, seed=0)
         blind = [(x > 0.5).float() for x in (rows.truth.agent, rows.truth.agent_next)]
         moved = (blind[0] != blind[1]).any(1)  # the others are found as unchanged
@@ -127,30 +122,30 @@ class TestFaults:
         assert names(triples.subset(moved.numpy()))["contradictions"] == "forbids"
 
     def test_evidence_and_advice(self) -> None:
-        (finding,) = check_arrays(good(200)).findings
-        assert finding.evidence == {"triples": 200, "wanted at least": 1000}
-        assert str(finding).startswith("there are few triples (triples 200, wanted at least 1e+03). Collect more")
+        (finding,) = check(good(200), probe=False).findings
+        assert finding.evidence == {"different_triples": 200}
+        assert str(finding).startswith("there are few different triples (different_triples 200). Collect at least")
 
 
-def test_order_of_time_is_noticed() -> None:
+def test_consecutive_rows_are_detected() -> None:
     walk = np.cumsum(np.random.default_rng(0).normal(size=(COUNT + 1, 2)), 0).astype(np.float32)
     triples = Transitions(observation=walk[:-1], action=np.diff(walk, axis=0), next_observation=walk[1:])
-    assert check_arrays(triples).measured["in_order"] == pytest.approx(1, abs=1e-3)
-    assert check_arrays(good()).measured["in_order"] == 0
+    assert check(triples, probe=False).measured["in_order"] == pytest.approx(1, abs=1e-3)
+    assert check(good(), probe=False).measured["in_order"] == 0
 
 
-def test_rows_that_differ_in_one_bit_are_told_apart() -> None:
+def test_rows_that_differ_in_one_bit_are_different() -> None:
     triples = good(view="picture")
     o = triples.rows(slice(None)).o.numpy().copy()
     o_next = o.copy()
     o_next[:, 0, 31, 31] ^= 1
-    assert check_arrays(changed(triples, observation=o, next_observation=o_next)).measured["unchanged"] == 0
+    assert check(changed(triples, observation=o, next_observation=o_next), probe=False).measured["unchanged"] == 0
 
 
-def test_a_checkup_reads_well() -> None:
+def test_text_of_a_checkup() -> None:
     worst = Finding("b", "forbids", "what is wrong", {"share": 0.5}, "Do this.")
     mild = Finding("a", "warns", "less", {"share": 0.1}, "Do that.")
-    found = Checkup(findings=worst_first([mild, worst]), measured={"triples": 1200, "action_rms": 0.25})
+    found = Checkup(findings=[worst, mild], measured={"triples": 1200, "action_rms": 0.25})
     assert str(found).splitlines() == [
         "forbids: b: what is wrong (share 0.5). Do this.",
         "warns: a: less (share 0.1). Do that.",
@@ -158,12 +153,11 @@ def test_a_checkup_reads_well() -> None:
         "blocking problems: do not train on these data as they are (arrays alone, no training run)",
     ]
     assert (found.good, Checkup(findings=[mild]).good, Checkup().good) == (False, True, True)
-    assert found.as_dict()["findings"][0]["evidence"] == {"share": 0.5}
 
 
 def test_the_blocks_of_a_large_set_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = check_arrays(good()).measured
+    whole = check(good(), probe=False).measured
     monkeypatch.setattr("palpate.data.transitions.BLOCK_BYTES", 64 * 1024)
     assert len(list(good().blocks())) > 3
-    assert check_arrays(good()).measured == whole
+    assert check(good(), probe=False).measured == whole
     assert torch.is_tensor(good().action)

@@ -1,4 +1,4 @@
-"""Damaged files of triples: whatever byte is wrong, the file is named or nothing has changed."""
+"""Damaged files of triples: an error names the file, or the content is unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ def everything(path: Path) -> list[bytes]:
 
 
 def what_is_read(path: Path, read: Callable[[Path], Any] = everything) -> Any:
-    """None where the file is refused by its name; an error of any other kind goes on."""
+    """None if a ValueError names the file; other errors are raised."""
     try:
         return read(path)
     except ValueError as error:
@@ -37,25 +37,19 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
     o = random.integers(0, 256, (2, ROWS, 3, 8, 8), dtype=np.uint8)
     places = torch.from_numpy(random.random((ROWS, 2), np.float32))
-    triples = Transitions(observation=o[0], action=random.random((ROWS, 2)), next_observation=o[1])
+    attributes = {"environment": "mine", "share": 0.5, "note": ""}
+    action = random.random((ROWS, 2))
+    triples = Transitions(observation=o[0], action=action, next_observation=o[1], attributes=attributes)
     path = tmp_path_factory.mktemp("good") / "log.h5"
-    Labelled(triples, Truth(places, places + 1)).save(
-        path, attributes={"environment": "mine", "share": 0.5, "note": ""}
-    )
+    Labelled(triples, Truth(places, places + 1)).save(path)
     return path
-
-
-def test_sound(good: Path) -> None:
-    assert everything(good) == everything(good)
-    with Labelled.open(good) as labelled:
-        assert labelled.transitions.attributes == {"environment": "mine", "share": 0.5, "note": ""}
 
 
 @pytest.mark.parametrize("kind", ["bit", "zeros"])
 def test_anywhere(good: Path, tmp_path: Path, kind: str) -> None:
     """Headers, indices, rows of o, a and o', true states, attributes."""
     content, whole, found = good.read_bytes(), everything(good), 0
-    places = [*range(0, 6000, 61), *range(6000, len(content), len(content) // 150)]
+    places = [*range(0, 6000, 61), *range(6000, len(content), len(content) // 60)]
     for at in places:
         damaged = bytearray(content)
         damaged[at : at + 64] = bytes(64) if kind == "zeros" else [damaged[at] ^ 16, *damaged[at + 1 : at + 64]]
@@ -68,7 +62,7 @@ def test_anywhere(good: Path, tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["observation", "next_observation"])
-def test_the_rows_are_named(good: Path, tmp_path: Path, name: str) -> None:
+def test_the_error_names_the_rows(good: Path, tmp_path: Path, name: str) -> None:
     path, content = tmp_path / "log.h5", bytearray(good.read_bytes())
     with h5py.File(good) as file:
         step, chunk = file[name].chunks[0], file[name].id.get_chunk_info(2)
@@ -82,14 +76,14 @@ def test_the_rows_are_named(good: Path, tmp_path: Path, name: str) -> None:
             stored.rows(slice(None))
 
 
-def test_files_of_others_are_named_too(tmp_path: Path) -> None:
-    """They have no checksums, so not all damage is found."""
+def test_the_error_names_files_of_others(tmp_path: Path) -> None:
+    """They have no checksums, so not all damage is detected."""
     path, random = tmp_path / "log.h5", np.random.default_rng(0)
     with h5py.File(path, "w") as file:
         file["observation"] = file["next_observation"] = random.random((50, 4))
         file["action"] = random.random((50, 2))
     content, found = path.read_bytes(), 0
-    for at in range(0, 4000, 8):
+    for at in range(0, 4000, 24):
         path.write_bytes(content[:at] + b"\xff" * 8 + content[at + 8 :])
         found += what_is_read(path, Transitions.open) is None
-    assert found > 50
+    assert found > 16

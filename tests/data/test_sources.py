@@ -33,14 +33,12 @@ def drawn(source: Resident | OnDisk, batches: int, count: int = 8) -> list[int]:
     return rows
 
 
-@pytest.fixture(params=["memory", "disk", "subset"])
-def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transitions]:
-    if request.param == "memory":
-        yield numbered()
-        return
-    numbered(COUNT if request.param == "disk" else 2 * COUNT).save(tmp_path / "log.h5")
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Transitions]:
+    """Rows of a part of a file."""
+    numbered(2 * COUNT).save(tmp_path / "log.h5")
     with Transitions.open(tmp_path / "log.h5") as stored:
-        yield stored if request.param == "disk" else stored.subset(slice(0, COUNT))
+        yield stored.subset(slice(0, COUNT))
 
 
 @pytest.fixture
@@ -81,13 +79,6 @@ class TestResident:
         monkeypatch.setattr("palpate.data.transitions.BLOCK_BYTES", 10 * ROW_BYTES)
         assert set(drawn(Resident(data, "cpu"), 30, 64)) == set(range(COUNT))
 
-    def test_uint8_stays_uint8(self) -> None:
-        o = np.zeros((4, 6, 6, 3), np.uint8)
-        resident = Resident(Transitions(observation=o, action=np.ones((4, 2)), next_observation=o), "cpu")
-        batch = resident.draw(2, torch.Generator())
-        assert batch.o.dtype == batch.o_next.dtype == torch.uint8
-        assert batch.o.shape == (2, 3, 6, 6)
-
 
 class TestOnDisk:
     def test_each_epoch_visits_every_row_once(self, on_disk: OnDisk) -> None:
@@ -102,7 +93,7 @@ class TestOnDisk:
         assert (np.diff(rows) == 1).mean() < 0.2
         assert np.ptp(rows[:16]) > 32  # a group is not one stretch of the file
 
-    @pytest.mark.parametrize("step", [0, 1, 3, 4, 12, 13, 40, 103])
+    @pytest.mark.parametrize("step", [0, 3, 13, 103])
     def test_seek_equals_running_through(self, data: Transitions, on_disk: OnDisk, step: int) -> None:
         through = drawn(on_disk, step + 9)[8 * step :]
         on_disk.seek(8 * step)
@@ -117,8 +108,7 @@ class TestOnDisk:
         assert drawn(other, 2) != drawn(on_disk, 2)
         other.close()
 
-    @pytest.mark.parametrize("group_rows", [1, 5, 1000])
-    @pytest.mark.parametrize("batch_size", [1, 250])
+    @pytest.mark.parametrize(("group_rows", "batch_size"), [(1, 250), (5, 1), (1000, 1)])
     def test_any_size_of_group_and_batch(self, group_rows: int, batch_size: int) -> None:
         source = OnDisk(numbered(), "cpu", seed=0, group_bytes=group_rows * ROW_BYTES)
         rows = drawn(source, -(-2 * COUNT // batch_size), batch_size)

@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
-import pytest
 import torch
 from torch import Tensor
 
-from palpate.data.stream import SteerableWorld, Stream, World
+from palpate.data.stream import SteerableWorld, Stream
 from palpate.envs.sprites import Sprites, SpritesConfig
 
 
@@ -37,13 +36,6 @@ def test_a_stream_draws_what_the_agent_observes_and_the_generator_decides() -> N
     assert all(map(torch.equal, drawn, (o, states.displacement, o_next)))
     assert all(map(torch.equal, drawn, again))
     assert not torch.equal(drawn.o, other.o)
-
-
-@pytest.mark.parametrize("missing", ["device", "observation_shape", "n", "sample", "render_pair"])
-def test_a_world_has_all_of_its_parts(missing: str) -> None:
-    assert isinstance(Walk(), World)
-    parts = {name: value for name, value in vars(Walk).items() if name != missing}
-    assert not isinstance(type("Part", (), parts)(), World)
 
 
 def test_a_steerable_world_lets_the_agent_choose() -> None:

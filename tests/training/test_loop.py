@@ -145,8 +145,9 @@ class TestReadings:
         train_toy(Toy(), tmp_path, tensorboard=True)
         (events,) = (tmp_path / "tensorboard").iterdir()
         assert b"pulse" in events.read_bytes()
-        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-        with pytest.raises(ValueError, match=r"pip install .*palpate\[tensorboard\]"):
+        monkeypatch.delitem(sys.modules, "torch.utils.tensorboard")
+        monkeypatch.setitem(sys.modules, "tensorboard", None)
+        with pytest.raises(ModuleNotFoundError, match=r"pip install .*palpate\[tensorboard\]"):
             RunLog(tmp_path, step=0, tensorboard=True)
 
 

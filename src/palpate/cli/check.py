@@ -12,7 +12,7 @@ class Check:
     """Check whether positions can be learned from a file of triples: findings with evidence and advice.
 
     The check reads the arrays, then makes a training run of less than a minute. Exit code 3: there are blocking
-    problems. See docs/own-data.md.
+    problems. See docs/guide/own-data.md.
     """
 
     log: Positional[Path]

@@ -1,10 +1,10 @@
 """palpate collect."""
 
+import ast
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from palpate.cli.pairs import literal, pairs
 from palpate.cli.parsing import Positional
 
 
@@ -17,7 +17,7 @@ class Collect:
     triples for a seed, seen by different cameras.
 
     Any other Gymnasium environment is stepped with random actions. A reading of it is info:KEY, observation:KEY or
-    observation, with [2] or [0:2] for a part. See docs/own-world.md.
+    observation, with [2] or [0:2] for a part. See docs/guide/own-environment.md.
     """
 
     env: Positional[str]
@@ -31,9 +31,7 @@ class Collect:
     size: int | None = None
     """Pixels on a side (Sprites, Soccer)."""
     contact_share: float | None = None
-    """Share of contacts (Sprites, Soccer). Default: the world's."""
-    natural: bool = False
-    """Share of contacts of random motion (Sprites, Soccer)."""
+    """Contact share (Sprites, Soccer). Default: the world's. That of random motion: --option contact_share=None."""
     agent_position: str | None = None
     """Other worlds: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
     Default: info:displacement if there is one, else the action itself."""
@@ -43,7 +41,7 @@ class Collect:
     aggregate: int | None = None
     """Other worlds: environment steps of a triple, all with one action. Default: 1."""
     settle: int | None = None
-    """Other worlds: most steps to wait until nothing moves; triples that never rest are dropped and counted."""
+    """Other worlds: maximum steps to wait until nothing moves; triples that never rest are dropped and counted."""
     hold: str | None = None
     """Other worlds: the action while waiting, such as 0,0, or a reading of it. Default: 0."""
     watch: tuple[str, ...] = ()
@@ -51,7 +49,7 @@ class Collect:
     tolerance: float | None = None
     """Other worlds: largest change in a step of a number at rest. Default: 0.001."""
     truth: tuple[str, ...] = ()
-    """Other worlds: readings of true states, for measuring, such as object=info:block_pose[:2]
+    """Other worlds: readings of true states, for evaluation, such as object=info:block_pose[:2]
     angle=info:block_pose[2] contact=moved."""
     option: tuple[str, ...] = ()
     """Options of the environment, such as obs_type=pixels max_episode_steps=120."""
@@ -93,18 +91,29 @@ class Collect:
 
     def _options(self) -> dict[str, Any]:
         """The given options of the world and of its stepping."""
-        names = ("size", "agent_position", "observation", "aggregate", "settle", "tolerance")
-        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        if self.natural:
-            if self.contact_share is not None:
-                raise ValueError(f"contact_share is {self.contact_share}, but --natural takes contacts as they come")
-            said["contact_share"] = None
-        elif self.contact_share is not None:
-            said["contact_share"] = self.contact_share
+        names = ("size", "contact_share", "agent_position", "observation", "aggregate", "settle", "tolerance")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.hold is not None:
-            said["hold"] = literal(self.hold)
+            given["hold"] = _literal(self.hold)
         if self.watch:
-            said["watch"] = self.watch
+            given["watch"] = self.watch
         if self.truth:
-            said["truth"] = pairs("truth", self.truth)
-        return said | {name: literal(text) for name, text in pairs("option", self.option).items()}
+            given["truth"] = _pairs("truth", self.truth)
+        return given | {name: _literal(text) for name, text in _pairs("option", self.option).items()}
+
+
+def _pairs(flag: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if not pair.partition("=")[0].isidentifier() or "=" not in pair]
+    if wrong:
+        raise ValueError(f"{flag} is {wrong[0]!r}; allowed are pairs name=value")
+    return {name: text for name, _, text in (pair.partition("=") for pair in pairs)}
+
+
+def _literal(text: str) -> Any:
+    """The value of a Python literal, or of true and false; else the text itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,18 +1,18 @@
-"""Triples in blocks: block k of a world depends on the seed and on k alone.
+"""Triples in blocks of 128 rows: block k depends on the world, the seed and k alone.
 
-A collection is therefore independent of the number of processes and of interruptions, and its first rows do not depend
-on its length.
+So a collection does not depend on the number of processes or on interruptions, and its first rows do not depend on its
+length.
 """
 
 import io
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-import h5py
 import numpy as np
 import torch
 
-from palpate.data.files import FIELDS, Table, attributes_of, column_names
+from palpate.data.files import Layout, Table
 from palpate.data.stream import World
 from palpate.data.transitions import Transitions
 
@@ -23,15 +23,18 @@ DROPPED = "dropped_"  # prefix of file attributes: the number of rejected triple
 
 @runtime_checkable
 class RowWorld(Protocol):
-    """A world such as Soccer, which makes its triples one by one: row i depends on the seed and on i alone.
+    """A world that makes the rows of one block, such as Soccer or a Gymnasium environment.
 
-    `rows` returns arrays as attributes: observation and next_observation [b, h, w, c] or [b, v, h, w, c] uint8, action
-    [b, n], the states of `TRUTH` that the world has, and `dropped`, the number of rejected triples by reason.
+    `rows` returns arrays as attributes: observation and next_observation (channels last, or as in `layout`), action,
+    the states of `TRUTH` that are known, and `dropped`, the number of rejected triples by reason.
     """
 
     def rows(self, seed: int, start: int, stop: int) -> Any: ...
 
     def close(self) -> None: ...
+
+
+AnyWorld: TypeAlias = World | RowWorld
 
 
 class Span(NamedTuple):
@@ -46,19 +49,7 @@ class Block(NamedTuple):
 
     span: Span
     columns: dict[str, np.ndarray]
-    dropped: dict[str, int]
-
-
-@runtime_checkable
-class BlockWorld(Protocol):
-    """A world such as a foreign environment, which makes a block as a whole, from its first row on."""
-
-    def block(self, seed: int, span: Span) -> Block: ...
-
-    def close(self) -> None: ...
-
-
-AnyWorld: TypeAlias = World | RowWorld | BlockWorld
+    dropped: Counter[str]
 
 
 class Packed(NamedTuple):
@@ -73,49 +64,43 @@ def spans(num: int) -> list[Span]:
 
 
 def make(world: AnyWorld, seed: int, span: Span) -> Block:
-    if isinstance(world, BlockWorld):
-        return world.block(seed, span)
+    states: Any
+    layout: Layout
     if isinstance(world, RowWorld):
-        rows = world.rows(seed, *span)
-        return Block(span, _columns(rows, rows.observation, rows.action, rows.next_observation), dict(rows.dropped))
-    # A batch is drawn as a whole, so the whole block is made and then cut.
-    settled = np.random.SeedSequence((seed, span.start // BLOCK_ROWS)).generate_state(1, np.uint64)[0]
-    states = world.sample(BLOCK_ROWS, torch.Generator(world.device).manual_seed(int(settled)))
-    o, o_next = world.render_pair(states)
-    columns = _columns(states, o, states.displacement, o_next, layout="channel-first")
-    return Block(span, {name: x[: span.stop - span.start] for name, x in columns.items()}, {})
-
-
-def _columns(states: Any, o: Any, a: Any, o_next: Any, layout: Any = "channel-last") -> dict[str, np.ndarray]:
-    triples = Transitions(observation=o, action=a, next_observation=o_next, layout=layout).rows(slice(None))
-    columns = {name: x.numpy() for name, x in zip(FIELDS, triples, strict=True)}
+        states = world.rows(seed, *span)
+        o, a, o_next = states.observation, states.action, states.next_observation
+        layout = getattr(states, "layout", "channel-last")
+    else:  # a batch is drawn as a whole, so the whole block is made and then cut
+        block_seed = np.random.SeedSequence((seed, span.start // BLOCK_ROWS)).generate_state(1, np.uint64)[0]
+        states = world.sample(BLOCK_ROWS, torch.Generator(world.device).manual_seed(int(block_seed)))
+        o, o_next = world.render_pair(states)
+        a, layout = states.displacement, "channel-first"
+    try:
+        triples = Transitions(observation=o, action=a, next_observation=o_next, layout=layout)
+    except ValueError as error:
+        raise ValueError(f"{error} (in the block of rows {span.start} to {span.stop})") from error
+    count = span.stop - span.start
+    columns = triples.columns(slice(count))
     for name in TRUTH:
-        values = getattr(states, name, None)
-        if values is not None:
-            columns[f"truth/{name}"] = torch.as_tensor(values).numpy(force=True)
-    return columns
+        if (values := getattr(states, name, None)) is not None:
+            columns[f"truth/{name}"] = torch.as_tensor(values)[:count].numpy(force=True)
+    return Block(span, columns, Counter(getattr(states, "dropped", {})))
 
 
 def pack(block: Block, attributes: Mapping[str, Any]) -> Packed:
     buffer = io.BytesIO()
     table = Table(buffer)
+    table.attributes |= {**attributes, **counted(block.dropped)}
     table.append(block.columns)
-    table.finish({**attributes, **counted(block.dropped)})
-    table.close()
+    table.finish()
     return Packed(block.span, buffer.getvalue())
 
 
-def unpack(packed: Packed) -> Block:
-    with h5py.File(io.BytesIO(packed.image), "r") as file:
-        columns = {name: file[name][...] for name in column_names(file)}
-        return Block(packed.span, columns, dropped(attributes_of(file)))
-
-
 def counted(dropped: Mapping[str, int]) -> dict[str, int]:
-    """As attributes of a file."""
+    """The numbers of rejected triples as attributes of a file."""
     return {f"{DROPPED}{name}": count for name, count in dropped.items()}
 
 
-def dropped(attributes: Mapping[str, Any]) -> dict[str, int]:
-    """From the attributes of a file: the number of rejected triples, by reason."""
-    return {name.removeprefix(DROPPED): x for name, x in attributes.items() if name.startswith(DROPPED)}
+def dropped(attributes: Mapping[str, Any]) -> Counter[str]:
+    """The numbers of rejected triples, by reason, from the attributes of a file."""
+    return Counter({name.removeprefix(DROPPED): x for name, x in attributes.items() if name.startswith(DROPPED)})

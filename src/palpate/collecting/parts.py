@@ -1,30 +1,31 @@
-"""A collection under way: a folder of small complete files beside the file to come, joined at the end.
+"""An unfinished collection: a folder of small complete files, which are joined into one file at the end.
 
-Each part is an ordinary file of triples, named by its rows, that appears whole or not at all. So whatever happens, a
-full disk, Ctrl-C, a killed process, what was collected is there and readable, and the collection can go on.
+Each part is an ordinary file of triples, named by its rows and written whole. After a full disk, Ctrl-C or a killed
+process the parts can be read, and the collection can be resumed.
 """
 
 import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
 from palpate import __version__
 from palpate.collecting.blocks import BLOCK_ROWS, Packed, Span, counted, dropped, spans
-from palpate.data.files import Writer, attributes_of, open_hdf5, read_from
+from palpate.data.files import attributes_of, new_file, open_hdf5, read_from, require_writable
 from palpate.disk import as_json, write_whole
-from palpate.settings import demand_one, demand_same
+from palpate.settings import demand_same, require_one
 
 NOTE = "collection.json"
 LEFTOVER = ".*.tmp"
 NAME = re.compile(r"(\d+)-(\d+)\.h5")
 
 
-class Stopped(RuntimeError):  # noqa: N818 - the user's wish, not an error
-    """Ctrl-C while collecting into a file: what there is was kept, and can be gone on with."""
+class Stopped(RuntimeError):  # noqa: N818 - not an error
+    """Ctrl-C while collecting into a file; the collected parts are kept, and the collection can be resumed."""
 
 
 def parts_of(out: str | os.PathLike[str]) -> Path:
@@ -34,12 +35,12 @@ def parts_of(out: str | os.PathLike[str]) -> Path:
 
 @final
 class Parts:
-    """The parts of one collection; nothing is written before the first part is."""
+    """The parts of one collection. The folder is created with the first part."""
 
     def __init__(
         self, out: str | os.PathLike[str], attributes: Mapping[str, Any], *, resume: bool, overwrite: bool
     ) -> None:
-        demand_one(resume=resume, overwrite=overwrite)
+        require_one(resume=resume, overwrite=overwrite)
         self.folder = parts_of(out)
         self._out = Path(out)
         self._attributes = dict(attributes)
@@ -47,29 +48,29 @@ class Parts:
         if resume and note is None:
             raise FileNotFoundError(f"there is nothing to resume: no folder {self.folder}; leave out resume (--resume)")
         if resume and note is not None:
-            advice = "resume with the same ones, or begin anew (overwrite=True, --force)"
+            advice = "resume with the same ones, or start again (overwrite=True, --force)"
             demand_same(self.folder, note["settings"], self._settings(), advice)
             overwrite = note["overwrite"]
-            for leftover in self.folder.glob(LEFTOVER):  # of a process that was killed; it takes room
+            for leftover in self.folder.glob(LEFTOVER):  # of a killed process; it uses disk space
                 leftover.unlink(missing_ok=True)
         self._overwrite = overwrite
-        Writer(out, attributes=attributes, overwrite=overwrite)  # refuses now what it would refuse in the end
+        require_writable(self._out, attributes, overwrite)
         if note is not None and not resume:
             if not overwrite:
                 raise FileExistsError(
-                    f"{self.folder} exists: a collection that was stopped; go on with it (resume=True, --resume), or "
-                    "begin anew (overwrite=True, --force)"
+                    f"{self.folder} exists, an interrupted collection; continue it (resume=True, --resume), or start "
+                    "again (overwrite=True, --force)"
                 )
             shutil.rmtree(self.folder)
         self._stops = self._find()
 
     @property
     def rows(self) -> int:
-        """How many rows are there."""
+        """Number of collected rows."""
         return sum(stop - start for start, stop in self._stops.items())
 
     def missing(self, num: int) -> list[Span]:
-        """What is still to be made of the first `num` rows."""
+        """The spans of the first `num` rows that are not collected yet."""
         return [span for span in spans(num) if self._stops.get(span.start, 0) < span.stop]
 
     def write(self, packed: Packed) -> None:
@@ -81,25 +82,23 @@ class Parts:
         self._stops[packed.span.start] = packed.span.stop
 
     def join(self, num: int) -> None:
-        """Put the first `num` rows into the one file, and remove the parts."""
-        # Aside in the folder, so that nothing lies about should we be killed now.
-        with Writer(self._out, attributes=self._attributes, overwrite=True, aside=self.folder) as writer:
-            total: dict[str, int] = {}
+        """Write the first `num` rows to the final file, and remove the parts."""
+        # The incomplete file is inside the folder, so that a killed process leaves nothing elsewhere.
+        with new_file(self._out, self._attributes, overwrite=True, aside=self.folder) as table:
+            total: Counter[str] = Counter()
             for start, stop in spans(num):
                 path = self._path(Span(start, self._stops[start]))
                 try:
                     with open_hdf5(path) as part, read_from(path):
-                        writer.copy(part, stop - start)
-                        lost = dropped(attributes_of(part))
+                        table.copy(part, stop - start)
+                        total.update(dropped(attributes_of(part)))
                 except ValueError as error:
-                    raise ValueError(f"{error}: delete it, then go on with resume=True (--resume)") from error
-                for name, count in lost.items():
-                    total[name] = total.get(name, 0) + count
-            writer.attributes |= counted(total)
+                    raise ValueError(f"{error}: delete it, then continue with resume=True (--resume)") from error
+            table.attributes |= counted(total)
         shutil.rmtree(self.folder)
 
     def discard_if_empty(self) -> None:
-        """Leave no folder behind that holds nothing."""
+        """Remove the folder if it holds no part."""
         if not self._stops:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -107,12 +106,12 @@ class Parts:
         return self.folder / f"{span.start:08d}-{span.stop:08d}.h5"
 
     def _find(self) -> dict[int, int]:
-        """The end of each part by its start; of the longer one, which sorts last, where a collection was lengthened."""
+        """The last row of each part by its first row. Of two parts with one start the longer one, which sorts last."""
         matches = map(NAME.fullmatch, sorted(path.name for path in self.folder.glob("*.h5")))
         return {int(match[1]): int(match[2]) for match in matches if match}
 
     def _settings(self) -> dict[str, Any]:
-        """What the rows depend on."""
+        """All that the rows depend on."""
         return {**self._attributes, "block_rows": BLOCK_ROWS, "palpate_version": __version__}
 
     def _read_note(self) -> dict[str, Any] | None:
@@ -123,6 +122,6 @@ class Parts:
             _ = note["settings"], note["overwrite"]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ValueError(
-                f"{self.folder} is in the way, and holds no {NOTE} of a collection; move or delete it"
+                f"{self.folder} exists and is not a collection: it has no valid {NOTE}; move or delete it"
             ) from error
         return note

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Moment(NamedTuple):
-    """An environment after a reset or a step, as functions that read receive it."""
+    """An environment after a reset or a step; functions that read values receive it."""
 
     env: gymnasium.Env[Any, Any]
     observation: Any
@@ -31,12 +31,12 @@ def check_reader(what: str, reader: Any) -> None:
 
 
 def described(reader: Any) -> Any:
-    """For the attributes of a file: names as they are, functions by theirs."""
+    """A reader for the attributes of a file; a function is replaced by its name."""
     return getattr(reader, "__qualname__", type(reader).__name__) if callable(reader) else reader
 
 
 def read(what: str, reader: Reader, now: Moment) -> np.ndarray:
-    """Real numbers, as a copy, because an environment may reuse its arrays."""
+    """The value as real numbers; a copy, because an environment may reuse its arrays."""
     value = _found(what, reader, now)
     try:
         numbers = np.array(value)
@@ -61,7 +61,7 @@ def _found(what: str, reader: Reader, now: Moment) -> Any:
             there = ", ".join(map(str, value)) if isinstance(value, Mapping) else f"no keys: it is {type(value)}"
             raise ValueError(
                 f"{what} is {reader!r}, but the environment's {where} has no {key!r}; it holds {there or 'nothing'}. "
-                "It is needed from reset as well as from step; a function of a Moment can read what neither reports"
+                "Both reset and step must report it; a function of a Moment can read other values"
             )
         value = value[key]
     if first is None:
@@ -70,4 +70,4 @@ def _found(what: str, reader: Reader, now: Moment) -> Any:
     try:
         return np.asarray(value)[part]
     except IndexError as error:
-        raise ValueError(f"{what} is {reader!r}, but there is {value!r}: {error}") from error
+        raise ValueError(f"{what} is {reader!r}, but the value is {value!r}: {error}") from error

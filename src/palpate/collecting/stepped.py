@@ -1,57 +1,34 @@
-"""Blocks of triples from any Gymnasium environment.
+"""Triples from any Gymnasium environment.
 
-Block k starts with a fresh episode; its seed is derived from the collection's seed and k.
+A block of rows starts with a fresh episode; its seed is derived from the collection's seed and the block's number.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any, NamedTuple, final
 
-import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from palpate.collecting.blocks import BLOCK_ROWS, Block, Span
-from palpate.collecting.readings import Moment, described, read
+from palpate.collecting.blocks import BLOCK_ROWS
+from palpate.collecting.readings import Moment, Reader, described, read
 from palpate.collecting.stepping import STATES, Stepping
-from palpate.data.files import FIELDS
-from palpate.data.transitions import Transitions
 
-DISOWNED = ("grazing", "unsettled")  # entries of info that mark steps to drop
-IN_VAIN = 200  # consecutive dropped triples after which collecting fails
+REJECTED = ("grazing", "unsettled")  # entries of info that mark steps to drop
+MOST_DROPPED = 200  # consecutive dropped triples after which collecting fails
 NO_TRUTH = (
-    "this environment does not report true states, or not always; needed are agent and object in the info of reset and "
-    "step (and, where they are known, angle there and contact in that of step), or truth= that says where to read them"
+    "this environment does not report true states in every step; needed are agent and object in the info of reset and "
+    "step (optional are angle there and contact in the info of step), or truth= with readings of them"
 )
 SAY_WHERE = (
-    "say where the agent is, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap the environment so "
-    'that it reports info["displacement"]'
+    "give a reading of the agent's position, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap "
+    'the environment so that it reports info["displacement"]'
 )
 FEW = 16  # triples in which an agent may stand still
-
-
-@final
-class Shipped:
-    """Makes a `Stepped` in another process, by cloudpickle: pickle refuses lambdas and functions of a script."""
-
-    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], stepping: Stepping, labelled: bool) -> None:
-        self._parts = make, stepping, labelled
-
-    def __call__(self) -> "Stepped":
-        make, stepping, labelled = self._parts
-        env = make()
-        if not isinstance(env, gymnasium.Env):
-            raise ValueError(f"env is a function that gives {env!r}; it must make a Gymnasium environment")
-        return Stepped(env, stepping, labelled=labelled, ours=True)
-
-    def __getstate__(self) -> bytes:
-        packed: bytes = cloudpickle.dumps(self._parts)
-        return packed
-
-    def __setstate__(self, state: bytes) -> None:
-        self._parts = cloudpickle.loads(state)
 
 
 class _Row(NamedTuple):
@@ -63,9 +40,11 @@ class _Row(NamedTuple):
 
 @final
 class Stepped:
-    """Steps an environment and makes blocks of triples."""
+    """Steps an environment and makes rows of triples: a `RowWorld`."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], stepping: Stepping, *, labelled: bool, ours: bool) -> None:
+        if not isinstance(env, gymnasium.Env):
+            raise ValueError(f"env is a function that returns {env!r}; it must make a Gymnasium environment")
         self.env, self._how, self._labelled, self._ours = env, stepping, labelled, ours
         self._n: int | None = None
         self._check_spaces()
@@ -74,96 +53,92 @@ class Stepped:
         if self._ours:
             self.env.close()
 
-    def block(self, seed: int, span: Span) -> Block:
-        settled = np.random.SeedSequence((seed, span.start // BLOCK_ROWS))
-        env_seed, choice_seed = (int(x) for x in settled.generate_state(2))
+    def settings(self) -> dict[str, Any]:
+        name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__
+        return {"environment": name} | self._how.attributes()
+
+    def rows(self, seed: int, start: int, stop: int) -> SimpleNamespace:
+        """The rows of one block, from its first row on."""
+        env_seed, choice_seed = map(int, np.random.SeedSequence((seed, start // BLOCK_ROWS)).generate_state(2))
         self.env.action_space.seed(env_seed)
         dropped: Counter[str] = Counter()
-        count = span.stop - span.start
         triples = self._triples(env_seed, np.random.default_rng(choice_seed), dropped)
-        o, a, o_next, truth = zip(*islice(triples, count), strict=True)
-        try:
-            made = Transitions(observation=_stack(o), action=_stack(a), next_observation=_stack(o_next))
-        except ValueError as error:
-            raise ValueError(f"{error} (the rows of block {span.start}-{span.stop})") from error
-        if count >= FEW and not np.any(a):
-            raise ValueError(
-                f"the agent did not move in any of {count} triples, so their actions say nothing; "
-                + (
-                    SAY_WHERE
-                    if self._how.agent_position is None
-                    else "is agent_position what the actions move, and does one step suffice to move it?"
-                )
-            )
-        columns = {name: x.numpy() for name, x in zip(FIELDS, made.rows(slice(None)), strict=True)}
-        known = _truth_columns(truth, made.n)
+        o, a, o_next, truth = zip(*islice(triples, stop - start), strict=True)
+        if len(a) >= FEW and not np.any(a):
+            question = "does agent_position read what the actions move, and does one step suffice to move it?"
+            advice = SAY_WHERE if self._how.agent_position is None else question
+            raise ValueError(f"the agent did not move in any of {len(a)} triples; {advice}")
+        known = _stacked_truth(truth, np.size(a[0]))
         if self._labelled and not known:
             raise ValueError(NO_TRUTH)
-        return Block(span, columns | known, dict(dropped))
+        return SimpleNamespace(
+            observation=o, action=a, next_observation=o_next, layout="auto", dropped=dropped, **known
+        )
 
     def _triples(self, seed: int, rng: np.random.Generator, dropped: Counter[str]) -> Iterator[_Row]:
-        now, in_vain = self._begin(dropped, seed), 0
+        now, consecutive = self._begin(dropped, seed), 0
         while True:
             before, position, state = self._see(now), self._position(now), self._state(now)
-            now, over, tally = self._motion(now, rng)
-            for fault in tally.faults:
-                dropped[fault] += 1
-            if not tally.faults:
-                in_vain = 0
-                a = tally.displacement if position is None else self._position(now) - position
-                yield _Row(before, a, self._see(now), self._between(state, self._state(now), tally))
-            elif (in_vain := in_vain + 1) >= IN_VAIN:
-                raise ValueError(_in_vain(dropped))
-            if over or tally.lost:
+            motion = self._move(now, rng)
+            now = motion.now
+            dropped.update(motion.faults)
+            if not motion.faults:
+                consecutive = 0
+                a = motion.displacement if position is None else self._position(now) - position
+                yield _Row(before, a, self._see(now), self._truth_between(state, self._state(now), motion.contact))
+            elif (consecutive := consecutive + 1) >= MOST_DROPPED:
+                raise ValueError(_too_many_dropped(dropped))
+            if motion.over or motion.lost:
                 now = self._begin(dropped)
 
     def _begin(self, dropped: Counter[str], seed: int | None = None) -> Moment:
-        """A fresh episode, at rest."""
-        for _ in range(IN_VAIN):
-            now = Moment(self.env, *self.env.reset(seed=seed))
-            if not self._how.settle:
-                return now
-            now, over, rests = self._rest(now, _Tally(self._how))
-            if rests and not over:
-                return now
+        """Start an episode, and wait until the scene rests."""
+        for _ in range(MOST_DROPPED):
+            motion = _Motion(Moment(self.env, *self.env.reset(seed=seed)))
+            if not self._how.settle or (self._rests(motion) and not motion.over):
+                return motion.now
             dropped["unsettled"] += 1
             seed = None
-        raise ValueError(_in_vain(dropped))
+        raise ValueError(_too_many_dropped(dropped))
 
-    def _motion(self, now: Moment, rng: np.random.Generator) -> tuple[Moment, bool, "_Tally"]:
-        """All steps of one triple; returns the last moment, whether the episode is over, and the tally."""
-        how, tally, over = self._how, _Tally(self._how), False
+    def _move(self, now: Moment, rng: np.random.Generator) -> "_Motion":
+        """Make all steps of one triple."""
+        how, motion = self._how, _Motion(now)
         action = self._choose(now, rng)
         for taken in range(1, how.aggregate + 1):
-            now, over = self._step(action, tally)
-            if over and (taken < how.aggregate or how.settle):
-                tally.lose("ended")  # before its time, or with no step left to see the scene rest
-            if over:
-                return now, over, tally
-        if how.settle:
-            now, over, rests = self._rest(now, tally)
-            if not rests:
-                tally.lose("ended" if over else "unsettled")
-        return now, over, tally
+            self._step(motion, action)
+            if motion.over:
+                if taken < how.aggregate or how.settle:  # too early, or no step is left to see the scene rest
+                    motion.lose("ended")
+                return motion
+        if how.settle and not self._rests(motion):
+            motion.lose("ended" if motion.over else "unsettled")
+        return motion
 
-    def _rest(self, now: Moment, tally: "_Tally") -> tuple[Moment, bool, bool]:
-        """Wait; returns the last moment, whether the episode is over, and whether the scene rests."""
-        before = self._watch(now)
+    def _rests(self, motion: "_Motion") -> bool:
+        """Wait until the scene rests; false if it does not, or if the episode ends first."""
+        before = self._watch(motion.now)
         for _ in range(self._how.settle):
-            now, over = self._step(self._hold(now), tally)
-            after = self._watch(now)
+            self._step(motion, self._hold(motion.now))
+            after = self._watch(motion.now)
             if all(_near(x, y, self._how.tolerance) for x, y in zip(before, after, strict=True)):
-                return now, over, True
-            if over:
-                return now, True, False
+                return True
+            if motion.over:
+                return False
             before = after
-        return now, False, False
+        return False
 
-    def _step(self, action: Any, tally: "_Tally") -> tuple[Moment, bool]:
+    def _step(self, motion: "_Motion", action: Any) -> None:
         observation, _, terminated, truncated, info = self.env.step(action)
-        now = Moment(self.env, observation, info)
-        tally.add(now, action)
-        return now, bool(terminated or truncated)
+        motion.now = now = Moment(self.env, observation, info)
+        motion.over = bool(terminated or truncated)
+        motion.faults |= {name for name in REJECTED if info.get(name)}
+        contact = self._truth(now).get("contact", "moved")
+        if contact != "moved":
+            motion.contact = bool(np.any(read("contact", contact, now))) or bool(motion.contact)
+        if self._how.agent_position is None:
+            moved = np.array(info["displacement"] if "displacement" in info else _displacement(now, action))
+            motion.displacement = moved if motion.displacement is None else motion.displacement + moved
 
     def _choose(self, now: Moment, rng: np.random.Generator) -> Any:
         how = self._how
@@ -180,15 +155,15 @@ class Stepped:
         return self._action("hold", hold)
 
     def _action(self, what: str, value: Any) -> Any:
-        """An action of the space; a box's are clipped to it."""
+        """The value as an action of the space; actions of a box are clipped to it."""
         space = self.env.action_space
         if not isinstance(space, Box):
             if value not in space:
-                raise ValueError(f"{what} gives the action {value!r}; the action space is {space}")
+                raise ValueError(f"{what} returns the action {value!r}; the action space is {space}")
             return value
         action = np.asarray(value, dtype=np.float64)
         if action.shape != space.shape or not np.isfinite(action).all():
-            raise ValueError(f"{what} gives the action {value!r}; needed are finite numbers of shape {space.shape}")
+            raise ValueError(f"{what} returns the action {value!r}; allowed are finite numbers of shape {space.shape}")
         return np.clip(action, space.low, space.high).astype(space.dtype)
 
     def _see(self, now: Moment) -> np.ndarray:
@@ -197,8 +172,8 @@ class Stepped:
             picture = self.env.render()
             if not isinstance(picture, np.ndarray):
                 raise ValueError(
-                    f"observation is 'render', but render() gives {type(picture).__name__}; make the environment with "
-                    "render_mode='rgb_array'"
+                    f"observation is 'render', but render() returns {type(picture).__name__}; make the environment "
+                    "with render_mode='rgb_array'"
                 )
             return picture.copy()
         # `Transitions` reports values that are not finite, with their row.
@@ -213,7 +188,7 @@ class Stepped:
         if position.shape != (self._n,):
             raise ValueError(
                 f"agent_position, read from {described(self._how.agent_position)}, has shape {position.shape}; allowed "
-                f"is one axis with the coordinates, {'always as many' if position.ndim == 1 else 'such as (2,)'}"
+                f"is one axis of coordinates, {'always of one length' if position.ndim == 1 else 'such as (2,)'}"
             )
         return position
 
@@ -222,20 +197,21 @@ class Stepped:
         position = self._position(now)
         return seen if position is None else [*seen, position]
 
+    def _truth(self, now: Moment) -> Mapping[str, Reader]:
+        """Readings of the true states: those of the settings, else those that info has under their names."""
+        if self._how.truth is not None:
+            return self._how.truth
+        return {name: f"info:{name}" for name in (*STATES, "contact") if name in now.info}
+
     def _state(self, now: Moment) -> dict[str, np.ndarray]:
-        """The true states that are known at one moment."""
-        if self._how.truth is None:
-            known = {name: read(f"info {name}", f"info:{name}", now) for name in STATES if name in now.info}
-        else:
-            known = {name: read(f"truth {name}", x, now) for name, x in self._how.truth.items() if name in STATES}
+        known = {name: read(f"truth {name}", x, now) for name, x in self._truth(now).items() if name in STATES}
         if "agent" not in known and "object" in known and self._how.agent_position is not None:
             known["agent"] = self._position(now)
-        return {name: known[name].astype(np.float32) for name in STATES if name in known}
+        return {name: x.astype(np.float32) for name, x in known.items()}
 
-    def _between(
-        self, state: dict[str, np.ndarray], state_next: dict[str, np.ndarray], tally: "_Tally"
+    def _truth_between(
+        self, state: dict[str, np.ndarray], state_next: dict[str, np.ndarray], contact: bool | None
     ) -> dict[str, np.ndarray]:
-        contact = tally.contact
         if self._how.truth is not None and self._how.truth.get("contact") == "moved":
             moved = (not _near(state[x], state_next[x], self._how.tolerance) for x in ("object", "angle") if x in state)
             contact = any(moved)
@@ -246,35 +222,26 @@ class Stepped:
         action, observation, how = self.env.action_space, self.env.observation_space, self._how
         if how.observation is None and not isinstance(observation, Box):
             raise ValueError(
-                f"the observation space is {observation}; say which part is seen, such as "
-                "observation='observation:KEY' (--observation observation:KEY), or observation='render'"
+                f"the observation space is {observation}; select a part of it, such as observation='observation:KEY' "
+                "(--observation observation:KEY), or observation='render'"
             )
         if how.settle and how.hold is None and not _goes_both_ways(action):
             raise ValueError(
-                f"the action space is {action}, where 0 is none that holds the agent; say with hold= (--hold) what does"
+                f"the action space is {action}, in which 0 does not hold the agent; give the action that does with "
+                "hold= (--hold)"
             )
 
 
-@final
-class _Tally:
-    """Sums over the steps of a triple."""
+@dataclass
+class _Motion:
+    """The environment's current moment, and sums over the steps of a triple."""
 
-    def __init__(self, how: Stepping) -> None:
-        self.displacement: Any = None
-        self.contact: bool | None = None
-        self.faults: set[str] = set()
-        self.lost = False  # the episode cannot be continued
-        self._how = how
-        self._reader = "info:contact" if how.truth is None else how.truth.get("contact")
-
-    def add(self, now: Moment, action: Any) -> None:
-        self.faults |= {name for name in DISOWNED if now.info.get(name)}
-        reader = self._reader
-        if reader not in (None, "moved") and (self._how.truth is not None or "contact" in now.info):
-            self.contact = bool(np.any(read("contact", reader, now))) or bool(self.contact)
-        if self._how.agent_position is None:
-            moved = np.array(now.info["displacement"] if "displacement" in now.info else _displacement(now, action))
-            self.displacement = moved if self.displacement is None else self.displacement + moved
+    now: Moment
+    over: bool = False
+    lost: bool = False  # the episode cannot be continued
+    displacement: Any = None
+    contact: bool | None = None
+    faults: set[str] = field(default_factory=set)
 
     def lose(self, fault: str) -> None:
         self.faults.add(fault)
@@ -285,40 +252,31 @@ def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:
     """The action itself, if it can be a displacement."""
     space = now.env.action_space
     if not _goes_both_ways(space) or len(space.shape or ()) != 1:
-        raise ValueError(
-            f"the action space is {space}, so actions are no displacements, which go there and back; {SAY_WHERE}"
-        )
+        raise ValueError(f"the action space is {space}, so actions are not displacements; {SAY_WHERE}")
     return action
 
 
 def _goes_both_ways(space: gymnasium.Space[Any]) -> bool:
-    """Whether 0 lies inside the space; if it is a corner, as for targets or thrusts, actions are not displacements."""
+    """Whether 0 lies inside the space. If it is a corner, as for targets or thrusts, actions are not displacements."""
     return isinstance(space, Box) and bool(((space.low < 0) & (space.high > 0)).all())
 
 
 def _near(x: np.ndarray, y: np.ndarray, tolerance: float) -> bool:
-    """Whether nothing changed by more than the tolerance; pictures are compared without wrapping around."""
+    """Whether no number changed by more than the tolerance; in float64, because uint8 would wrap around."""
     return x.shape == y.shape and bool((np.abs(x.astype(np.float64) - y.astype(np.float64)) <= tolerance).all())
 
 
-def _in_vain(dropped: Mapping[str, int]) -> str:
+def _too_many_dropped(dropped: Mapping[str, int]) -> str:
     counts = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
     return (
-        f"{IN_VAIN} triples one after the other had to be dropped ({counts}); unsettled: wait longer (settle), watch "
-        "less, allow more (tolerance), or hold with another action; ended: make episodes longer (max_episode_steps) or "
+        f"{MOST_DROPPED} consecutive triples were dropped ({counts}); unsettled: wait longer (settle), watch less, "
+        "allow more (tolerance), or hold with another action; ended: make episodes longer (max_episode_steps) or "
         "triples shorter (aggregate)"
     )
 
 
-def _stack(rows: tuple[np.ndarray, ...]) -> np.ndarray:
-    shapes = {np.shape(x) for x in rows}
-    if len(shapes) > 1:
-        raise ValueError(f"rows have the shapes {sorted(shapes)}; all triples need the same")
-    return np.stack(rows)
-
-
-def _truth_columns(truth: tuple[dict[str, np.ndarray], ...], n: int) -> dict[str, np.ndarray]:
-    """Empty unless agent and object are both known."""
+def _stacked_truth(truth: tuple[dict[str, np.ndarray], ...], n: int) -> dict[str, np.ndarray]:
+    """True states by name; empty unless agent and object are both known."""
     names = set().union(*truth)
     if not {"agent", "object"} <= names:
         return {}
@@ -328,4 +286,4 @@ def _truth_columns(truth: tuple[dict[str, np.ndarray], ...], n: int) -> dict[str
         shape, wanted = truth[0][name].shape, (n,) if name.startswith(("agent", "object")) else ()
         if shape != wanted:
             raise ValueError(f"truth {name} has shape {shape}; these triples need {wanted}")
-    return {f"truth/{name}": _stack(tuple(row[name] for row in truth)) for name in sorted(names)}
+    return {name: np.stack([row[name] for row in truth]) for name in names}

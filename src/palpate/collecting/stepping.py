@@ -19,28 +19,28 @@ class Stepping:
     """Settings that turn an environment's steps into triples. Functions that read receive a `Moment`."""
 
     agent_position: Reader | None = None
-    """Where the agent is, [n]: the triple's action is the difference. When left out, it is what the environment reports
-    as info["displacement"], else the action itself."""
+    """The agent's position [n]; the triple's action is its change. Default: info["displacement"] if the environment
+    reports it, else the action itself."""
     observation: Reader | None = None
-    """What is seen, such as "observation:pixels" of a dictionary, or "render"; the whole observation when left out."""
+    """The observation, such as "observation:pixels" of a dictionary, or "render". Default: the whole observation."""
     aggregate: int = 1
-    """Environment steps of a triple, all with one action, for the path is taken for straight."""
+    """Environment steps of a triple, all with one action, because the path is assumed to be straight."""
     settle: int = 0
-    """Steps to wait at most, after a reset and after each triple, until what is watched rests; 0: do not wait."""
+    """Maximum steps to wait, after a reset and after each triple, until the scene rests; 0 disables waiting."""
     hold: Reader | Vector | int | None = None
-    """The action while waiting, or where to read it; 0 when left out."""
+    """The action while waiting, or a reading of it. Default: 0."""
     watch: Reader | tuple[Reader, ...] | None = None
-    """What must rest, beside the agent's position; the observation when left out."""
+    """Readings that must rest, beside the agent's position. Default: the observation."""
     tolerance: float = 1e-3
-    """A number that changes by no more than this in a step rests."""
+    """Largest change in a step of a number at rest."""
     approach: Policy | None = None
-    """A function of a Moment and a numpy Generator that gives an action likely to touch the object."""
+    """A function of a Moment and a numpy Generator; it returns an action likely to touch the object."""
     approach_share: float = 0.5
-    """Share of the triples that it makes; the others are random."""
+    """Share of triples that use `approach`; the others have random actions."""
     truth: Mapping[str, Reader] | None = None
-    """True states for measuring: where to read agent, object, angle and contact. Contact is true where it was in any
-    step of the triple; "moved" takes for one whatever moves the object. When left out, what info holds under these
-    names; {} for none."""
+    """Readings of the true states agent, object, angle and contact, for evaluation. A triple is in contact if any of
+    its steps is; "moved" counts every motion of the object as a contact. Default: the entries of info with these names;
+    {} for none."""
 
     def __post_init__(self) -> None:
         for name in ("aggregate", "settle"):
@@ -68,8 +68,8 @@ class Stepping:
         wrong = set(self.truth) - {*STATES, "contact"}
         if wrong or "object" not in self.truth or not ("agent" in self.truth or self.agent_position):
             raise ValueError(
-                f"truth names {', '.join(sorted(self.truth))}; needed are object and agent (where "
-                "agent_position is not given), allowed beside them angle and contact"
+                f"truth has {', '.join(sorted(self.truth))}; needed are object and, without agent_position, agent; "
+                "optional are angle and contact"
             )
         for name, reader in self.truth.items():
             if (name, reader) != ("contact", "moved"):
@@ -83,7 +83,7 @@ class Stepping:
 
     def attributes(self) -> dict[str, Any]:
         """The settings that differ from the defaults, as attributes of a file."""
-        said: dict[str, Any] = {}
+        changed: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value is field.default or (isinstance(value, int | float) and value == field.default):
@@ -92,8 +92,8 @@ class Stepping:
                 value = ", ".join(f"{name}={described(x)}" for name, x in value.items())
             elif isinstance(value, tuple | list | np.ndarray):
                 value = ", ".join(str(described(x)) for x in value)
-            said[field.name] = described(value)
-        return said
+            changed[field.name] = described(value)
+        return changed
 
 
 NAMES = tuple(field.name for field in fields(Stepping))

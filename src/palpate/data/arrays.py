@@ -1,4 +1,4 @@
-"""Arrays that a user gives as triples: what is taken, and what is refused before anything is learned from it."""
+"""Validation of the arrays that a user gives as triples."""
 
 import math
 from typing import Any, TypeAlias
@@ -8,27 +8,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palpate.data.episodes import Shifted
 from palpate.data.files import read
 
-Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset | Shifted
+Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset
 
-BLOCK_BYTES = 64 * 1024**2  # read at a time when a whole set passes through memory
+BLOCK_BYTES = 64 * 1024**2  # read at a time in a pass over a whole set
 
 
 def as_episodes(episode: Array, count: int) -> np.ndarray:
     numbers = np.asarray(as_array("episode", episode)[...])
     if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
         raise ValueError(
-            f"episode is {numbers.dtype} of shape {numbers.shape}; give one whole number for each of the {count} "
-            "triples"
+            f"episode is {numbers.dtype} of shape {numbers.shape}; give one integer for each of the {count} triples"
         )
     return numbers.astype(np.int64)
 
 
 def as_array(field: str, value: Array) -> Any:
-    """A numpy array or an HDF5 dataset, without copying where that is possible."""
-    if isinstance(value, h5py.Dataset | Shifted):
+    """A numpy array or an HDF5 dataset, not copied if possible."""
+    if isinstance(value, h5py.Dataset):
         return value
     if isinstance(value, Tensor):
         value = value.detach().cpu()
@@ -39,7 +37,7 @@ def as_array(field: str, value: Array) -> Any:
         raise ValueError(f"{field} is not an array: {error}; all rows must have the same shape") from error
 
 
-def demand_shapes(o: Any, a: Any, o_next: Any) -> None:
+def require_shapes(o: Any, a: Any, o_next: Any) -> None:
     if not 2 <= o.ndim <= 5:
         raise ValueError(
             f"observation has shape {o.shape}; allowed are vectors [N, f], pictures [N, h, w], [N, h, w, c] or "
@@ -54,8 +52,8 @@ def demand_shapes(o: Any, a: Any, o_next: Any) -> None:
         )
     if not len(o) == len(a) == len(o_next):
         raise ValueError(
-            f"observation has {len(o)} rows, action {len(a)} and next_observation {len(o_next)}; a triple needs one of "
-            "each, so the lengths must be equal"
+            f"observation has {len(o)} rows, action {len(a)} and next_observation {len(o_next)}; the numbers of rows "
+            "must be equal"
         )
     for field, array in (("observation", o), ("action", a)):
         if 0 in array.shape:
@@ -70,24 +68,24 @@ def demand_shapes(o: Any, a: Any, o_next: Any) -> None:
 
 
 def is_channel_last(shape: tuple[int, ...], layout: str) -> bool:
-    """Vectors and grey pictures have no channel axis; elsewhere "auto" takes the smaller of the two candidates."""
+    """Whether the last axis holds the channels. "auto" takes the smaller axis of the two candidates."""
     if layout not in ("auto", "channel-first", "channel-last"):
         raise ValueError(f"layout is {layout!r}; allowed are 'auto', 'channel-first' and 'channel-last'")
-    if len(shape) < 4:
+    if len(shape) < 4:  # vectors and grey pictures have no channel axis
         return False
     if layout != "auto":
         return layout == "channel-last"
     first, last = shape[-3], shape[-1]
     if first == last:
         raise ValueError(
-            f"observation has shape {shape}, where the channels may come first or last; "
-            "pass layout='channel-first' or layout='channel-last'"
+            f"observation has shape {shape}, so channels may be first or last; pass layout='channel-first' or "
+            "layout='channel-last'"
         )
     return last < first
 
 
-def demand_finite(field: str, array: Any) -> None:
-    """Find the first row with a value that float32 cannot hold as a number; block by block, to bound memory."""
+def require_finite(field: str, array: Any) -> None:
+    """Refuse values that are not finite in float32; reads block by block, with bounded memory."""
     step = max(1, BLOCK_BYTES // (math.prod(array.shape[1:]) * array.dtype.itemsize))
     for low in range(0, len(array), step):
         block = as_float32(read(array, low, min(low + step, len(array)))).reshape(-1, math.prod(array.shape[1:]))
@@ -101,5 +99,5 @@ def demand_finite(field: str, array: Any) -> None:
 
 
 def as_float32(values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # what overflows becomes inf, which `demand_finite` reports
+    with np.errstate(over="ignore"):  # an overflow becomes inf, which `require_finite` reports
         return values.astype(np.float32)

@@ -1,11 +1,10 @@
-"""Triples with true states, for measuring and for the supervised model only.
+"""Triples with true states, for evaluation and for the supervised model only.
 
-Supervision cannot leak while only modules that measure (`metrics`, `figures`, `api`, `reproduce`, `contest`), the
-supervised model and `collecting.collect`, which records the truth, import this module.
+Only modules that evaluate, the supervised model and `collecting.collect`, which records true states, may import this
+module. So supervision cannot leak; `tests/test_layering.py` checks the imports.
 """
 
 import os
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self, final
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palpate.data.files import Writer, member, read_from
+from palpate.data.files import member, new_file, read_from
 from palpate.data.sources import Resident, Source
 from palpate.data.stream import Stream, World
 from palpate.data.transitions import Batch, Index, Transitions, positions
@@ -34,7 +33,7 @@ class Truth(NamedTuple):
 
     @property
     def objects(self) -> Tensor:
-        """With an object axis, `[N, 1, n]`."""
+        """The object's positions with an object axis, `[N, 1, n]`."""
         return self.object[:, None]
 
     def known(self) -> dict[str, Tensor]:
@@ -67,8 +66,7 @@ class Labelled:
             per_row = () if name in ("angle", "angle_next", "contact") else (transitions.n,)
             shape = (len(transitions), *per_row)
             if x.shape != shape:
-                hint = _row_too_many(name, x.shape[0] if x.dim() else 1, transitions)
-                raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}{hint}")
+                raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}")
             bad = ~x.isfinite().view(len(x), -1).all(1)
             if bad.any():
                 row = int(bad.int().argmax())
@@ -76,7 +74,7 @@ class Labelled:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Triples and truth in an HDF5 file; the observations stay on disk."""
+        """Triples and true states in an HDF5 file; the observations stay on disk."""
         with ExitStack() as on_error:
             transitions = on_error.enter_context(Transitions.open(path))
             with read_from(Path(path)), h5py.File(path, "r") as file:
@@ -101,33 +99,27 @@ class Labelled:
         return f"Labelled({self.transitions!r}, truth: {', '.join(self.truth.known())})"
 
     def subset(self, index: Index) -> Self:
-        """These rows as a set of its own; the observations are shared."""
+        """A set of these rows; the observations are not copied."""
         rows = positions(index, len(self))
         truth = Truth(**{name: x[rows] for name, x in self.truth.known().items()})
         return type(self)(self.transitions.subset(rows), truth)
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Self, Self]:
-        """Two disjoint random subsets, the same rows as `Transitions.split` gives."""
+        """Two disjoint random subsets with the same rows as `Transitions.split`."""
         first, second = self.transitions.split_rows(fraction, seed)
         return self.subset(first), self.subset(second)
 
-    def save(
-        self, path: str | os.PathLike[str], *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
-    ) -> None:
-        """Write an HDF5 file with the group `truth`; `Transitions.open` reads it too, without the truth."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write an HDF5 file with the group `truth`, which `Transitions.open` does not read."""
         triples, truth = self.transitions, self.truth.known()
-        with Writer(path, attributes=triples.attributes | dict(attributes or {}), overwrite=overwrite) as writer:
+        with new_file(path, triples.attributes, overwrite=overwrite) as table:
             for block in triples.blocks():
-                writer.append(
-                    triples.rows(block),
-                    {name: x[block] for name, x in truth.items()},
-                    None if triples.episode is None else triples.episode[block],
-                )
+                table.append(triples.columns(block) | {f"truth/{name}": x[block].numpy() for name, x in truth.items()})
 
 
 @final
 class LabelledResident(Source[LabelledBatch]):
-    """`Resident` with the true states of the rows drawn."""
+    """`Resident` with the true states of the drawn rows."""
 
     def __init__(self, labelled: Labelled, device: torch.device | str) -> None:
         self._resident = Resident(labelled.transitions, device)
@@ -156,14 +148,6 @@ def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:
     return LabelledBatch(*batch, **truth)  # type: ignore[arg-type]
 
 
-def _row_too_many(name: str, count: int, transitions: Transitions) -> str:
-    """Advice for a truth of all observations of episodes: each episode has one more observation than triples."""
-    if transitions.episode is None or count != len(transitions) + len(transitions.episode.unique()):
-        return ""
-    which, whose = ("first", "o'") if name.endswith("_next") else ("last", "o")
-    return f", those of {whose}: leave out the {which} row of each episode"
-
-
 def _as_tensor(name: str, values: Any) -> Tensor:
     values = values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
     if name == "contact":
@@ -179,8 +163,7 @@ def _read_truth(file: h5py.File) -> Truth:
     group = member(file, "truth")
     if not isinstance(group, h5py.Group):
         raise ValueError(
-            "there is no group 'truth'; collect(..., labelled=True) and Labelled.save write one, and Transitions.open "
-            "reads the file without it"
+            "there is no group 'truth'; `palpate collect` and Labelled.save write one, and Transitions.open needs none"
         )
     held = {name: member(group, name) for name in Truth._fields}
     fields = {name: found[...] for name, found in held.items() if isinstance(found, h5py.Dataset)}

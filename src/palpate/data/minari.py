@@ -1,17 +1,12 @@
-"""Minari's data sets as triples; they are read into memory."""
+"""Reader of Minari data sets, into memory."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-
-class Episodes(NamedTuple):
-    """Observations of all episodes one after the other, the displacements between them, and where episodes end."""
-
-    observation: np.ndarray  # [T, ...]
-    action: np.ndarray  # [T - e, n]
-    episode_end: np.ndarray  # [e]
+from palpate.data.episodes import Episodes
+from palpate.extras import demand
 
 
 def read_minari(
@@ -19,12 +14,7 @@ def read_minari(
 ) -> Episodes:
     """`source` is a data set or the name of one; see `Transitions.from_minari`."""
     if isinstance(source, str):
-        try:
-            import minari
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "Minari's data sets need the package minari: pip install 'palpate[minari]'"
-            ) from error
+        minari = demand("minari", library="minari", extra="minari", needs="Minari data sets need minari")
         source = minari.load_dataset(source, download=download)
     seen, moved, length = [], [], []
     for episode in source.iterate_episodes():
@@ -32,14 +22,14 @@ def read_minari(
         a = np.asarray(episode.actions if displacement is None else displacement(episode))
         if len(a) != len(o) - 1:
             raise ValueError(
-                f"episode {episode.id} has {len(o)} observations and {len(a)} displacements; one less than "
-                "observations are needed"
+                f"episode {episode.id} has {len(o)} observations and {len(a)} displacements; it needs {len(o) - 1}, "
+                "one between two observations"
             )
         seen.append(o)
         moved.append(a)
         length.append(len(o))
     if not seen:
-        raise ValueError("the data set holds no episode")
+        raise ValueError("the data set has no episodes")
     return Episodes(np.concatenate(seen), np.concatenate(moved), np.cumsum(length) - 1)
 
 
@@ -51,6 +41,6 @@ def _chosen(observations: Any, name: str | None) -> np.ndarray:
             raise ValueError(f"observation is {name!r}; the data set's observations are {there}")
         observations = observations[part]
     if isinstance(observations, dict):
-        raise ValueError(f"the data set's observations are {sorted(observations)}; choose one with observation=")
+        raise ValueError(f"the data set's observations are {sorted(observations)}; select one with observation=")
     array = np.asarray(observations)
     return array if array.dtype == np.uint8 else array.astype(np.float32)

@@ -72,23 +72,23 @@ def first_triples(world: World, count: int, generator: torch.Generator) -> Batch
     """Some triples of a world, after a check of the shapes and values that all its methods give."""
     stream = Stream(world)
     drawn = stream.draw(count, generator)
-    _demand_triples(world, "sample", drawn, count)
+    _require_triples(world, "sample", drawn, count)
     if isinstance(world, SteerableWorld):  # training calls these methods only later
         scene = world.reset(CHECKED, generator)
         moves = world.moves(scene, 2, generator)
-        _demand("render", world.render(scene), (CHECKED, *world.observation_shape))
-        _demand("moves", moves, (CHECKED, 2, world.n))
-        _demand_triples(world, "step", stream.triples(world.step(scene, moves[:, 0], generator)), CHECKED)
+        _require("render", world.render(scene), (CHECKED, *world.observation_shape))
+        _require("moves", moves, (CHECKED, 2, world.n))
+        _require_triples(world, "step", stream.triples(world.step(scene, moves[:, 0], generator)), CHECKED)
     return drawn
 
 
-def _demand_triples(world: World, part: str, triples: Batch, count: int) -> None:
+def _require_triples(world: World, part: str, triples: Batch, count: int) -> None:
     for observations in (triples.o, triples.o_next):
-        _demand(f"render_pair after {part}", observations, (count, *world.observation_shape))
-    _demand(f"displacement after {part}", triples.a, (count, world.n))
+        _require(f"render_pair after {part}", observations, (count, *world.observation_shape))
+    _require(f"displacement after {part}", triples.a, (count, world.n))
 
 
-def _demand(part: str, x: Any, shape: tuple[int, ...]) -> None:
+def _require(part: str, x: Any, shape: tuple[int, ...]) -> None:
     found = f"a tensor {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
     if found != f"a tensor {list(shape)}":
         raise ValueError(f"the world's {part} is {found}; its observation_shape and n require {list(shape)}")

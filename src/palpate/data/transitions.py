@@ -1,4 +1,4 @@
-"""Triples (o, a, o'): what the agent saw, how it moved, what it saw then. In memory or in an HDF5 file.
+"""Triples (o, a, o') in memory or in an HDF5 file.
 
 Legend: N triples, b rows of a batch, n dimension of the action, f features, v views, c channels, h height, w width.
 """
@@ -16,22 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palpate.data.arrays import (
-    BLOCK_BYTES,
-    Array,
-    as_array,
-    as_episodes,
-    as_float32,
-    demand_finite,
-    demand_shapes,
-    is_channel_last,
-)
-from palpate.data.episodes import Shifted, demand_fraction, last_rows, pair, split_episodes, split_rows
-from palpate.data.files import FIELDS, Layout, Writer, attributes_of, check_header, dataset, open_hdf5, read_from, take
+from palpate.data import arrays, files
+from palpate.data.arrays import BLOCK_BYTES, Array, as_array, as_float32
+from palpate.data.episodes import last_rows, pair, split_episodes, split_rows
+from palpate.data.files import FIELDS, Layout
 
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
 
-MOST_ALIKE = 8  # rows with one and the same action that are worth reading
+COMPARED = 64  # rows that `shared_with` compares
+MOST_ALIKE = 8  # rows of the other set with the same action that it reads
 
 
 class Batch(NamedTuple):
@@ -61,12 +54,13 @@ class Transitions:
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         o, a, o_next = map(as_array, FIELDS, (observation, action, next_observation))
-        demand_shapes(o, a, o_next)
+        arrays.require_shapes(o, a, o_next)
         self._observation, self._next_observation = o, o_next
-        self._channel_last = is_channel_last(o.shape, layout)
+        self._shift = 0  # row i + shift of next_observation belongs to row i
+        self._channel_last = arrays.is_channel_last(o.shape, layout)
         self._dtype = np.uint8 if o.dtype == np.uint8 else np.float32
         self._action = as_float32(a[...]).reshape(len(a), -1)
-        self._episode = None if episode is None else as_episodes(episode, len(a))
+        self._episode = None if episode is None else arrays.as_episodes(episode, len(a))
         self._index: np.ndarray | None = None  # the rows of a subset
         self._file: h5py.File | None = None
         self._source = "memory" if isinstance(o, np.ndarray) else o.file.filename
@@ -75,34 +69,34 @@ class Transitions:
         if len(self.observation_shape) == 3 and 1 in self.observation_shape[1:]:
             raise ValueError(
                 f"observation has shape {o.shape}, pictures of {self.observation_shape[1]} x "
-                f"{self.observation_shape[2]} pixels; a row of numbers, such as a laser scan, is a vector: give [N, f]"
+                f"{self.observation_shape[2]} pixels; give vectors, such as a laser scan, as [N, f]"
             )
-        demand_finite("action", self._action)
+        arrays.require_finite("action", self._action)
         if self._dtype == np.float32:
-            demand_finite("observation", o)
-            demand_finite("next_observation", o_next)
+            arrays.require_finite("observation", o)
+            arrays.require_finite("next_observation", o_next)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Triples in an HDF5 file. Only the actions are held in memory; `close` or a `with` block lets go of the file.
+        """Triples in an HDF5 file. Only the actions are read into memory; `close` or a `with` block closes the file.
 
-        Files by others are welcome if they hold the three datasets, in the shapes the constructor takes, with `episode`
-        beside them where it is known; or `observation`, `action` and `episode_end`, as `from_episodes` takes them.
+        The file needs the datasets `observation`, `action` and `next_observation` in shapes that the constructor
+        accepts, and may have `episode`; or `observation`, `action` and `episode_end` as in `from_episodes`.
         """
         path = Path(path)
         with ExitStack() as on_error:
-            file = on_error.enter_context(open_hdf5(path))
-            with read_from(path):
-                layout = check_header(file)
-                options: Any = {"layout": layout, "attributes": attributes_of(file)}
-                held = set(file)  # `in file` takes what is damaged for missing
+            file = on_error.enter_context(files.open_hdf5(path))
+            with files.read_from(path):
+                layout = files.check_header(file)
+                options: Any = {"layout": layout, "attributes": files.attributes_of(file)}
+                held = set(file)  # `in file` is false for damaged datasets
                 if "episode_end" in held and "next_observation" not in held:
-                    ends = dataset(file, "episode_end")[...]
-                    datasets = {name: dataset(file, name) for name in FIELDS[:2]}
+                    ends = files.dataset(file, "episode_end")[...]
+                    datasets = {name: files.dataset(file, name) for name in FIELDS[:2]}
                     transitions = cls.from_episodes(**datasets, episode_end=ends, **options)
                 else:
-                    datasets = {name: dataset(file, name) for name in FIELDS}
-                    episode = dataset(file, "episode") if "episode" in held else None
+                    datasets = {name: files.dataset(file, name) for name in FIELDS}
+                    episode = files.dataset(file, "episode") if "episode" in held else None
                     transitions = cls(**datasets, episode=episode, **options)
             on_error.pop_all()
         transitions._file = file
@@ -118,31 +112,27 @@ class Transitions:
         layout: Layout = "auto",
         attributes: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Triples from a log of whole episodes, whose observations stand one after the other.
+        """Triples from a log of episodes, all observations in one array.
 
-        `action` is the displacement from each observation to the next: one for every observation (that of an episode's
-        last one is not used), or none for the last ones. `episode_end` marks the last observations, by a mask or by
-        their row numbers. Nothing is copied, and `split` keeps episodes whole.
+        `action` holds the displacement from each observation to the next. It may have a row for every observation (the
+        last one of an episode is not used), or no rows for last observations. `episode_end` marks the last
+        observations, by a mask or by row numbers. Nothing is copied, and `split` keeps episodes whole.
         """
         o, a = as_array("observation", observation), as_array("action", action)
         if a.ndim not in (1, 2) or o.ndim < 2 or len(o) < 2:
             raise ValueError(
-                f"observation has shape {o.shape} and action {a.shape}; needed are two observations or more, "
-                "and actions [T, n]"
+                f"observation has shape {o.shape} and action {a.shape}; allowed are two or more observations, and "
+                "actions [T, n]"
             )
         rows, actions, episode = pair(last_rows(episode_end, len(o)), len(a), len(o))
-        moved = np.zeros((len(o) - 1, *a.shape[1:]), np.float32)
+        moved = np.zeros((len(o), *a.shape[1:]), np.float32)
         moved[rows] = as_float32(a[...][actions])
-        number = np.zeros(len(o) - 1, np.int64)
+        number = np.zeros(len(o), np.int64)
         number[rows] = episode
         whole = cls(
-            observation=o[:-1] if isinstance(o, np.ndarray) else Shifted(o, 0, len(o) - 1),
-            action=moved,
-            next_observation=o[1:] if isinstance(o, np.ndarray) else Shifted(o, 1, len(o) - 1),
-            episode=number,
-            layout=layout,
-            attributes=attributes,
+            observation=o, action=moved, next_observation=o, episode=number, layout=layout, attributes=attributes
         )
+        whole._shift = 1
         return whole.subset(rows)
 
     @classmethod
@@ -155,18 +145,18 @@ class Transitions:
         download: bool = False,
         layout: Layout = "auto",
     ) -> Self:
-        """Triples from a Minari data set or the name of one; needs the extra palpate[minari].
+        """Triples from a Minari data set or its name; needs the extra palpate[minari].
 
-        `observation` chooses one of several arrays, `a/b` inside a dictionary. Minari's actions are commands more
-        often than displacements: `displacement` then makes [T - 1, n] of them, from an episode of Minari's with T
-        observations (from its `infos`, for instance). `download` fetches a data set that is not on this machine.
+        `observation` selects one of several arrays, `a/b` in nested dictionaries. Minari's actions are often commands:
+        `displacement` then computes displacements [T - 1, n] from a Minari episode with T observations, for example
+        from its `infos`. `download` fetches a data set that is not on this machine.
         """
         from palpate.data.minari import read_minari
 
         return cls.from_episodes(**read_minari(dataset, observation, displacement, download)._asdict(), layout=layout)
 
     def close(self) -> None:
-        """Let go of the file, also for all subsets; nothing can be read afterwards."""
+        """Close the file, also for all subsets; nothing can be read afterwards."""
         if self._file is not None:
             self._file.close()
 
@@ -197,14 +187,14 @@ class Transitions:
 
     @property
     def episode(self) -> Tensor | None:
-        """Which episode each row is from, [N], where that is known."""
+        """The episode of each row, [N]; None if unknown."""
         if self._episode is None:
             return None
         return torch.from_numpy(self._episode if self._index is None else self._episode[self._index])
 
     @property
     def nbytes(self) -> int:
-        """What all observations, o and o', take as rows of a `Batch`."""
+        """Size of all observations, o and o', as rows of a `Batch`."""
         return 2 * len(self) * math.prod(self.observation_shape) * np.dtype(self._dtype).itemsize
 
     def rows(self, index: Index) -> Batch:
@@ -215,19 +205,21 @@ class Transitions:
         if self._index is not None:
             rows = self._index[rows]
         o, o_next = (
-            torch.from_numpy(np.ascontiguousarray(self._canonical(take(array, rows)), dtype=self._dtype))
-            for array in (self._observation, self._next_observation)
+            torch.from_numpy(np.ascontiguousarray(self._canonical(files.take(array, places)), dtype=self._dtype))
+            for array, places in ((self._observation, rows), (self._next_observation, rows + self._shift))
         )
         return Batch(o, torch.from_numpy(self._action[rows]), o_next)
 
-    def shared_with(self, other: "Transitions", most: int = 64) -> float:
-        """Share of these rows that are rows of `other` too, judged by `most` of them.
+    def columns(self, index: Index) -> dict[str, np.ndarray]:
+        """Copies of these rows as the columns of a file."""
+        columns = {name: x.numpy() for name, x in zip(FIELDS, self.rows(index), strict=True)}
+        return columns if self.episode is None else columns | {"episode": self.episode[index].numpy()}
 
-        Where actions repeat all the time it is not known, and taken for 0.
-        """
+    def shared_with(self, other: "Transitions") -> float:
+        """Share of these rows that `other` holds too, estimated from some rows; 0 if actions often repeat."""
         if self.observation_shape != other.observation_shape or self.n != other.n:
             return 0.0
-        looked_at = range(0, len(self), -(-len(self) // most))
+        looked_at = range(0, len(self), -(-len(self) // COMPARED))
         mine, theirs, shared = self.action, other.action, 0
         for row in looked_at:
             alike = (theirs == mine[row]).all(1).nonzero()[:, 0]
@@ -238,12 +230,12 @@ class Transitions:
         return shared / len(looked_at)
 
     def blocks(self) -> Iterator[slice]:
-        """Slices that cover the set in order, each small enough to pass through memory."""
+        """Slices that cover the set in order, each of bounded size."""
         step = max(1, BLOCK_BYTES * len(self) // self.nbytes)
         return (slice(low, min(low + step, len(self))) for low in range(0, len(self), step))
 
     def subset(self, index: Index) -> Self:
-        """These rows as a set of its own; the observations are shared."""
+        """A set of these rows; the observations are not copied."""
         rows = positions(index, len(self))
         if not len(rows):
             raise ValueError(f"the subset is empty; choose at least one of the {len(self)} rows")
@@ -261,16 +253,13 @@ class Transitions:
         episode = self.episode
         if episode is None or bool((episode == episode[0]).all()):  # one episode alone cannot stay whole
             return split_rows(len(self), fraction, seed)
-        demand_fraction(fraction)
         return split_episodes(episode.numpy(), fraction, seed)
 
-    def save(
-        self, path: str | os.PathLike[str], *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
-    ) -> None:
-        """Write an HDF5 file that `open` reads, these attributes added to one's own."""
-        with Writer(path, attributes=self.attributes | dict(attributes or {}), overwrite=overwrite) as writer:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write an HDF5 file that `open` reads."""
+        with files.new_file(path, self.attributes, overwrite=overwrite) as table:
             for block in self.blocks():
-                writer.append(self.rows(block), episode=None if self.episode is None else self.episode[block])
+                table.append(self.columns(block))
 
     def _canonical(self, rows: np.ndarray) -> np.ndarray:
         if rows.ndim == 3:
@@ -284,7 +273,7 @@ class Transitions:
 
 
 def positions(index: Index, length: int) -> np.ndarray:
-    """The row numbers meant by a slice, a boolean mask or integers, of which negative ones count from the end."""
+    """The row numbers of a slice, a boolean mask or integers. Negative integers count from the end."""
     if isinstance(index, slice):
         return np.arange(*index.indices(length))
     rows = np.asarray(index)

@@ -2,15 +2,47 @@
 
 import os
 import time
+from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 
-from palpate.data.check import Checkup, Survey, check_arrays, worst_first
 from palpate.data.transitions import Transitions
+from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_arrays
 from palpate.doctor.probe import Trial, shifted, small
 from palpate.doctor.verdict import delayed, judge, undecided
+from palpate.findings import Finding
 
 SECONDS = 45.0  # of this thread, for training: a busy machine does not shorten the probe
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Checkup:
+    """The result of `palpate.check`: the findings, blocking ones first, and all measured numbers."""
+
+    findings: list[Finding] = field(default_factory=list)
+    measured: dict[str, float] = field(default_factory=dict)
+    probed: bool = False  # whether a short training run was judged too
+
+    @property
+    def good(self) -> bool:
+        """Whether there are no blocking problems."""
+        return all(finding.severity != "forbids" for finding in self.findings)
+
+    def __str__(self) -> str:
+        lines = [f"{finding.severity}: {finding.name}: {finding}" for finding in self.findings]
+        numbers = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in self.measured.items())
+        verdict = "no blocking problems" if self.good else "blocking problems: do not train on these data as they are"
+        looked = "arrays and a short training run"
+        if not self.probed:
+            tried = "probe_steps" in self.measured
+            looked = f"arrays alone, {'the training run was too short' if tried else 'no training run'}"
+        return "\n".join([*lines, f"measured: {numbers}", f"{verdict} ({looked})"])
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}"
 
 
 def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, progress: bool = False) -> Checkup:
@@ -24,35 +56,32 @@ def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, pro
             return check(opened, probe=probe, progress=progress)
     if not isinstance(data, Transitions):
         raise ValueError(f"data is {data!r}; allowed are Transitions (Labelled has .transitions) or a file of them")
-    survey = Survey.read(data)
-    arrays = check_arrays(data, survey)
-    if not probe or not arrays.good:
-        return Checkup(findings=worst_first(arrays.findings), measured=arrays.measured)
-    looked = _look(data, survey, progress)
-    findings = worst_first([*arrays.findings, *looked.findings])
-    return Checkup(findings=findings, measured=arrays.measured | looked.measured, probed=looked.probed)
+    pair = fingerprints(data)
+    measured = measure_arrays(data, pair)
+    findings = [finding for rule in ARRAY_RULES for finding in rule.judge(measured)]
+    checkup = Checkup(findings=findings, measured=measured)
+    if probe and checkup.good:
+        more, seen, probed = _look(data, goes_on(pair), progress)
+        checkup = Checkup(findings=findings + more, measured=measured | seen, probed=probed)
+    checkup.findings.sort(key=lambda finding: finding.severity != "forbids")
+    return checkup
 
 
-def _look(triples: Transitions, survey: Survey, progress: bool) -> Checkup:
+def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> tuple[list[Finding], dict[str, float], bool]:
+    """Findings and measurements of a short training run, and whether it was long enough to be judged."""
     deadline = time.thread_time() + SECONDS
     trial = Trial(small(triples, np.arange(len(triples))), deadline, progress)
     trial.train(first=True)
     seen = trial.measure()
     if undecided(seen) and trial.train(first=False):
         seen = trial.measure()
-    if trial.done < 0.5:  # the machine is too slow: nothing can be judged yet
-        return Checkup(measured={"probe_steps": seen["probe_steps"]})
-    late = trial.done < 1
-    if late:  # values that need a longer run are not judged, ...
-        seen = {name: value for name, value in seen.items() if name not in ("explained", "separation")}
+    if not trial.done:  # the machine is too slow
+        return [], {"probe_steps": seen["probe_steps"]}, False
     findings = judge(seen)
-    if late:  # ... and only findings about the agent are certain
-        sure = ("not-displacements", "saturated-actions")
-        findings = [x if x.name in sure else x._replace(severity="warns") for x in findings]
     if any(finding.name == "not-displacements" for finding in findings):
-        shift, residual = shifted(triples, survey, seen["residual"])
+        shift, residual = shifted(triples, follows, seen["residual"])
         if shift:
             seen[f"residual_shifted_by_{shift}"] = residual
             others = [finding for finding in findings if finding.name != "not-displacements"]
             findings = [delayed(shift, residual, seen["residual"]), *others]
-    return Checkup(findings=findings, measured=seen, probed=True)
+    return findings, seen, True

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from palpate.choices import rest_floor
 from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining
 from palpate.contacts.split import Split
-from palpate.data.check import Survey
 from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor.verdict import FOLLOWS
@@ -22,7 +21,6 @@ from palpate.groups import Group
 from palpate.methods.base import Examination
 from palpate.methods.contact import Contact
 from palpate.networks import Branch
-from palpate.objectives.equivariance import equivariance
 from palpate.progress import bar
 from palpate.quality import boundary, examine, residual
 from palpate.training.feeds import Feed
@@ -31,7 +29,7 @@ from palpate.training.loop import Interrupted, train
 PROBE_ROWS, HELD_ROWS = 12_000, 2000  # at most
 PROBE_SIDE, PROBE_WIDTH, PROBE_BATCH = 32, 96, 128  # pixels, width of an MLP, triples: quick to train
 STEPS, MORE_STEPS = (400, 300), (1200, 500)  # for numbers and for pictures; more if the first are not conclusive
-SHIFT_STEPS, SHIFT_SECONDS = 200, 6.0  # to train the agent alone on other rows' actions; seconds of this thread
+SHIFT_SECONDS = 10.0  # of this thread, to train on the actions of other rows
 RELATED = 0.1  # quantile of unrelated scenes' distances: a pair farther apart counts as unrelated
 EXPECTED = 6.0  # expected contacts around a place; by chance there are none once in 400
 LINKS = 8  # linked neighbours
@@ -67,9 +65,9 @@ class Trial:
         self.model.measure(self.kept)
 
     @property
-    def done(self) -> float:
-        """Finished share of the first run."""
-        return self.steps / STEPS[self.picture]
+    def done(self) -> bool:
+        """Whether the first run is complete."""
+        return self.steps >= STEPS[self.picture]
 
     def train(self, *, first: bool) -> bool:
         """Train until the deadline at most; returns whether there was time."""
@@ -199,12 +197,12 @@ def _strays(group: Group, seen: Examination) -> float:
     return 1 - float(label.bincount().max()) / len(label)
 
 
-def shifted(triples: Transitions, survey: Survey, residual: float) -> tuple[int, float]:
+def shifted(triples: Transitions, goes_on: np.ndarray, residual: float) -> tuple[int, float]:
     """The shift, in rows, after which the actions are the displacements, and its residual; 0 if no shift helps.
 
-    Only rows whose neighbours belong to the same episode are used.
+    `goes_on` [N] marks the rows that end where the next row begins; only they are used.
     """
-    follows = np.flatnonzero(survey.goes_on)  # row i + 1 begins where i ends
+    follows = np.flatnonzero(goes_on)
     if len(follows) < 300:
         return 0, residual
     action = triples.action.numpy()
@@ -212,29 +210,13 @@ def shifted(triples: Transitions, survey: Survey, residual: float) -> tuple[int,
         -1: (follows + 1, action[follows]),  # the action of the row before
         1: (follows, action[follows + 1]),
     }
-    found = {shift: _agent_residual(small(triples, rows, moved)) for shift, (rows, moved) in tried.items()}
+    found = {shift: _residual(small(triples, rows, moved)) for shift, (rows, moved) in tried.items()}
     best = min(found, key=lambda shift: found[shift])
     return (best, found[best]) if found[best] < FOLLOWS[1] * residual else (0, residual)
 
 
-def _agent_residual(rows: Batch) -> float:
-    """Residual of the displacements after training the agent's network alone."""
+def _residual(rows: Batch) -> float:
+    """Residual of the displacements after a short training run."""
     trial = Trial(rows, time.thread_time() + SHIFT_SECONDS, progress=False)
-    branch, inputs = trial.model.phi_int, trial.model.inputs
-    optimizer = torch.optim.AdamW(branch.parameters(), lr=2e-3)
-    generator = torch.Generator().manual_seed(0)
-
-    def residual(batch: Batch) -> Tensor:
-        z, z_next = branch(inputs(torch.cat((batch.o, batch.o_next)))).chunk(2)
-        return equivariance(trial.model.group, z, inputs.scaled(batch.a), z_next).mean()
-
-    for _ in range(SHIFT_STEPS):
-        chosen = torch.randint(len(trial.kept.a), (PROBE_BATCH,), generator=generator)
-        loss = residual(Batch(*(x[chosen] for x in trial.kept)))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if time.thread_time() > trial.deadline:
-            break
-    with torch.no_grad():
-        return float(residual(Batch(*(x[:1000] for x in trial.held))).sqrt())
+    trial.train(first=True)
+    return trial.measure()["residual"]
