@@ -13,7 +13,6 @@ from palpate import __version__
 from palpate.cli.bench import Bench
 from palpate.cli.check import Check
 from palpate.cli.collect import Collect
-from palpate.cli.control import Control
 from palpate.cli.demo import Demo
 from palpate.cli.evaluate import Evaluate
 from palpate.cli.export import Export
@@ -29,7 +28,6 @@ Verb = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Control, tyro.conf.subcommand("control")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
@@ -100,7 +98,7 @@ def _explain(error: Exception, arguments: list[str]) -> None:
     if isinstance(error, WorkerError):
         print(f"{error.trace}palpate: {_one_line(error)}", file=sys.stderr)
         sys.exit(1)
-    resume = [] if arguments[0] in ("control", "reproduce") else ["--resume"]  # those resume by themselves
+    resume = [] if arguments[0] == "reproduce" else ["--resume"]  # which resumes by itself
     if isinstance(error, Interrupted | Stopped):
         again = shlex.join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), *resume])
         print(f"palpate: {error}. To continue:\n  {again}", file=sys.stderr)

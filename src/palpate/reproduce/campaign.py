@@ -73,7 +73,22 @@ def reproduce(
     force: bool = False,
     show: bool = True,
 ) -> Report:
-    """Make the runs whose JSON is missing, `jobs` at a time (None: `most_jobs`), then write their tables and figures.
+    """Make the missing runs (`make_runs`), then write their tables and figures."""
+    report = make_runs(cases, place, jobs=jobs, slurm=slurm, force=force, show=show)
+    tables, written = tables_and_figures(place.out, list(dict.fromkeys(case.experiment for case in cases)))
+    return report._replace(tables=tables, written=written)
+
+
+def make_runs(
+    cases: Sequence[Case],
+    place: Place,
+    *,
+    jobs: int | None = 1,
+    slurm: Slurm | None = None,
+    force: bool = False,
+    show: bool = True,
+) -> Report:
+    """Make the runs whose JSON is missing, `jobs` at a time (None: `most_jobs`).
 
     A failed run does not stop the others. Ctrl-C raises `Halted`; unfinished runs are continued the next time.
     """
@@ -109,13 +124,12 @@ def reproduce(
         finished = sum(not outcome.message for outcome in outcomes)
         what = str(error) or "stopped"
         raise Halted(f"{what}; {len(done) + finished} of {len(cases)} runs are finished") from None
-    tables, written = tables_and_figures(place.out, list(dict.fromkeys(case.experiment for case in cases)))
     return Report(
         finished=[_label(o.case) for o in outcomes if not o.message],
         skipped=[_label(case) for case in done],
         failed={_label(o.case): o.message for o in outcomes if o.message},
-        tables=tables,
-        written=written,
+        tables={},
+        written=[],
     )
 
 
@@ -123,7 +137,7 @@ class Overall:
     """A progress bar over the steps of all runs, and one for each unfinished run."""
 
     def __init__(self, todo: Sequence[Case], there: int, shown: Board) -> None:
-        self._steps = {_label(case): case.training.steps for case in todo}
+        self._steps = {_label(case): case.steps for case in todo}
         self._at = dict.fromkeys(self._steps, 0)
         self._notes: dict[str, str] = {}
         self._ended, self._there, self._shown = 0, there, shown

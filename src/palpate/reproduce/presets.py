@@ -138,6 +138,10 @@ class Case:
     def name(self) -> str:
         return f"{self.world}-{self.method}-{self.seed}"
 
+    @property
+    def steps(self) -> int:
+        return self.training.steps
+
     def settings(self) -> dict[str, Any]:
         """All that the numbers depend on, ready for JSON."""
         everything = asdict(self)

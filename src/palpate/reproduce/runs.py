@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +91,13 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
     with alone(folder):
         if path.exists():  # made by another process meanwhile
             return
-        row, arrays = _measured(case, place, folder, watch)
+        row, arrays = measured(case, place, folder, watch)
         if arrays:
             content = io.BytesIO()
             np.savez_compressed(content, allow_pickle=False, **arrays)
             write_whole(path.with_suffix(".npz"), content.getvalue())
         shutil.rmtree(place.model(case), ignore_errors=True)  # of an earlier run
-        if place.keeps(case) and row["scores"]:
+        if row.get("scores") and place.keeps(case):
             shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
         write_json(path, row)
         place.forget(case)
@@ -104,9 +105,11 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> None:
         place.trace(case).unlink(missing_ok=True)
 
 
-def _measured(
+@singledispatch
+def measured(
     case: Case, place: Place, folder: Path, watch: Watch | None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Train and measure; returns the JSON and the arrays beside it. Another kind of run registers its own function."""
     config = place.training(case)
     device = training_device(config)
     data = training_data(case, place.data, device)
