@@ -140,8 +140,7 @@ class Reproduce:
         if learned.failed:
             print("control: no policy is trained before all representations exist")
             return learned.failed
-        table, written = write_contest(self.out / FOLDER)
-        print_results(learned.tables | table, [*learned.written, *written])
+        print_results(*write_contest(self.out / FOLDER))
         print(f"{len(played.finished)} policies trained, {len(played.skipped)} existed, {len(played.failed)} failed")
         return played.failed
 

@@ -15,7 +15,7 @@ from palpate.config import TrainingConfig
 from palpate.control import settings as control
 from palpate.extras import demand
 from palpate.representation import load
-from palpate.reproduce.campaign import Report, make_runs, reproduce
+from palpate.reproduce.campaign import Report, make_runs
 from palpate.reproduce.presets import Case, Preset, cases
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT
@@ -129,7 +129,7 @@ def tournament(
         keeping = replace(place, keep_worlds=(WORLD,))
         if not learn_again:
             demand_models(planned, keeping)
-        learned = reproduce(planned, keeping, jobs=jobs, force=learn_again, show=show)
+        learned = make_runs(planned, keeping, jobs=jobs, force=learn_again, show=show)
         for case in planned:
             if not place.model(case).exists():
                 learned.failed.setdefault(f"{case.experiment}/{case.name}", DIVERGED)
