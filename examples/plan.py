@@ -1,10 +1,10 @@
-"""Score without learning to: positions are metric, so a few lines of geometry play the soccer game.
+"""Play the soccer game without learning a policy: positions are metric, so a few lines of geometry suffice.
 
-    python examples/plan.py --model runs/x     in the frame of a representation, trained on palpate/Soccer-v0
+    python examples/plan.py --model runs/x     with a representation trained on palpate/Soccer-v0
     python examples/plan.py --truth            with the true states, the limit
 
-The plan: stand behind the ball on the line to the goal, then walk along that line. Where the goal is in the learned
-frame is told by `model.align`, from a few places of the agent that are known.
+The plan: stand behind the ball on the line to the goal, then walk along that line. `model.align` puts the learned frame
+onto the field, from a few known positions of the agent.
 """
 
 import argparse
@@ -18,21 +18,21 @@ import palpate
 import palpate.envs  # makes the ids known
 from palpate.envs.goal import GOAL
 
-FIRST_SEED = 10**6  # the starts that `palpate control` evaluates on
-MARGIN = 0.03  # kept from the ball on the way around it
-ON_LINE = 0.01  # off the line to the goal by less than this, the agent walks; more, it gets behind the ball first
+FIRST_SEED = 10**6  # the held-out starts of `palpate reproduce control`
+MARGIN = 0.03  # distance kept from the ball on the way around it
+ON_LINE = 0.01  # the agent walks if it is off the line to the goal by less than this
 AROUND = np.stack([(np.cos(t), np.sin(t)) for t in np.arange(16) * np.pi / 8])
 
 State = tuple[np.ndarray, np.ndarray]  # agent and ball
 
 
 def plan(agent: np.ndarray, ball: np.ndarray, goal: np.ndarray, reach: float) -> np.ndarray:
-    """The displacement that comes next; `reach` is the distance at which agent and ball touch."""
+    """The next displacement; `reach` is the distance at which agent and ball touch."""
     to_goal = (goal - ball) / max(np.linalg.norm(goal - ball), 1e-9)
     to_ball = ball - agent
     off = abs(to_goal[0] * to_ball[1] - to_goal[1] * to_ball[0])
     if off < ON_LINE and to_ball @ to_goal > 0:
-        return goal - to_goal * reach - agent  # the ball, before it, then lies in the goal
+        return goal - to_goal * reach - agent  # the ball in front of the agent then lies in the goal
 
     def free(target: np.ndarray) -> bool:
         way = target - agent
@@ -45,25 +45,23 @@ def plan(agent: np.ndarray, ball: np.ndarray, goal: np.ndarray, reach: float) ->
         return behind - agent
     if detours:
         return min(detours, key=lambda place: float(np.linalg.norm(place - behind))) - agent
-    return -to_ball  # too close for any: away from it
+    return -to_ball  # too close for a detour
 
 
 def within(move: np.ndarray, most: float) -> np.ndarray:
-    """The move in its direction, as far as one step goes."""
+    """The move, shortened to what one step allows."""
     return (move * min(1.0, most / max(np.abs(move).max(), 1e-9))).astype(np.float32)
 
 
 def learned(folder: str, env: Any, known: int) -> tuple[Callable[[np.ndarray], State], float]:
-    """How a representation sees the game, its frame put onto the field by `known` places of the agent."""
+    """A function from an observation to positions in the field, and the distance at which agent and ball touch."""
     model = palpate.load(folder)
     starts = [env.reset(seed=seed) for seed in range(known)]
     observation = np.stack([o for o, _ in starts])
     model = model.align({"observation": observation, "agent": np.stack([info["agent"] for _, info in starts])})
     covariance = model.encode(observation).covariance
     if covariance is None or not model.model.places_object:
-        raise SystemExit(
-            f"plan: {folder} holds a model that does not know the bodies' size; take the contact objective"
-        )
+        raise SystemExit(f"plan: {folder} holds a model without a body; train one with the default method")
 
     def see(o: np.ndarray) -> State:
         encoding = model.encode(o[None])
@@ -78,8 +76,8 @@ def main() -> None:
     which.add_argument("--model", help="folder of a representation")
     which.add_argument("--truth", action="store_true", help="use the true states")
     parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--ball", choices=("centre", "random"), default="centre", help="where it starts")
-    parser.add_argument("--known", type=int, default=20, help="places of the agent that are known, for the frame")
+    parser.add_argument("--ball", choices=("centre", "random"), default="centre", help="where the ball starts")
+    parser.add_argument("--known", type=int, default=20, help="known positions of the agent, for the frame")
     arguments = parser.parse_args()
     if min(arguments.episodes, arguments.known) < 1:
         parser.error(f"episodes is {arguments.episodes} and known {arguments.known}; allowed is 1 or more")
@@ -99,7 +97,7 @@ def main() -> None:
         o, info = env.reset(seed=FIRST_SEED + episode)
         total, step, scored, ended = 0.0, 0, False, False
         while not ended:
-            # Whether it has scored the agent is told by the game; it then leaves the ball where it lies.
+            # After a goal the agent leaves the ball alone.
             move = np.zeros(2) if info["goal"] else plan(*see(o), goal, reach)
             o, reward, terminated, truncated, info = env.step(within(move, most))
             total, step, ended = total + float(reward), step + 1, terminated or truncated
