@@ -13,8 +13,12 @@ from palpate.methods.store import build
 from palpate.representation import Representation
 
 ROOT = Path(__file__).parents[2]
-SHORTER = {"n_envs=16": "n_envs=2", "n_steps=40": "n_steps=20", "batch_size=160": "batch_size=40",
-           "n_epochs=40": "n_epochs=1", "60_000": "40", "n_eval_episodes=64": "n_eval_episodes=2"}  # fmt: skip
+SHORTER = {
+    "n_envs=16": "n_envs=2",
+    '"n_steps": 40, "batch_size": 160, "n_epochs": 40': '"n_steps": 20, "batch_size": 40, "n_epochs": 1',
+    "60_000": "40",
+    "n_eval_episodes=64": "n_eval_episodes=2",
+}
 
 
 @pytest.fixture
