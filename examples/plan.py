@@ -1,10 +1,10 @@
-"""Play the soccer game with a few lines of geometry: positions are metric, so no policy is learned.
+"""Play the soccer game without learning a policy: positions are metric, so a few lines of geometry suffice.
 
-    python examples/plan.py --model runs/x     with a representation that was trained on palpate/Soccer-v0
-    python examples/plan.py --truth            with true states, the limit
+    python examples/plan.py --model runs/x     with a representation trained on palpate/Soccer-v0
+    python examples/plan.py --truth            with the true states, the limit
 
-The agent goes behind the ball, on the line to the goal, and then along that line. `model.align` finds the goal in the
-learned frame from a few known positions of the agent.
+The plan: stand behind the ball on the line to the goal, then walk along that line. `model.align` puts the learned frame
+onto the field, from a few known positions of the agent.
 """
 
 import argparse
@@ -19,9 +19,9 @@ import palpate.envs  # makes the ids known
 from palpate.envs.goal import GOAL
 from palpate.envs.soccer.config import REACH
 
-FIRST_SEED = 10**6  # the starts that `palpate control` evaluates on
-MARGIN = 0.03  # distance from the ball on the way around it
-ON_LINE = 0.01  # largest distance from the line to the goal at which the agent moves to the goal
+FIRST_SEED = 10**6  # the held-out starts of `palpate reproduce control`
+MARGIN = 0.03  # distance kept from the ball on the way around it
+ON_LINE = 0.01  # the agent walks if it is off the line to the goal by less than this
 AROUND = np.stack([(np.cos(t), np.sin(t)) for t in np.arange(16) * np.pi / 8])
 
 State = tuple[np.ndarray, np.ndarray]  # agent and ball
@@ -33,7 +33,7 @@ def plan(agent: np.ndarray, ball: np.ndarray, goal: np.ndarray, reach: float) ->
     to_ball = ball - agent
     off = abs(to_goal[0] * to_ball[1] - to_goal[1] * to_ball[0])
     if off < ON_LINE and to_ball @ to_goal > 0:
-        return goal - to_goal * reach - agent  # the ball then lies in the goal
+        return goal - to_goal * reach - agent  # the ball in front of the agent then lies in the goal
 
     def free(target: np.ndarray) -> bool:
         way = target - agent
@@ -46,23 +46,23 @@ def plan(agent: np.ndarray, ball: np.ndarray, goal: np.ndarray, reach: float) ->
         return behind - agent
     if detours:
         return min(detours, key=lambda place: float(np.linalg.norm(place - behind))) - agent
-    return -to_ball  # too close for a detour: move away
+    return -to_ball  # too close for a detour
 
 
 def within(move: np.ndarray, most: float) -> np.ndarray:
-    """The same direction, at most one step long."""
+    """The move, shortened to what one step allows."""
     return (move * min(1.0, most / max(np.abs(move).max(), 1e-9))).astype(np.float32)
 
 
 def learned(folder: str, env: Any, known: int) -> tuple[Callable[[np.ndarray], State], float]:
-    """Positions by a representation, aligned to the field by `known` positions of the agent; and the reach."""
+    """A function from an observation to positions in the field, and the distance at which agent and ball touch."""
     model = palpate.load(folder)
     starts = [env.reset(seed=seed) for seed in range(known)]
     observation = np.stack([o for o, _ in starts])
     model = model.align({"observation": observation, "agent": np.stack([info["agent"] for _, info in starts])})
     covariance = model.encode(observation).covariance
     if covariance is None or not model.model.places_object:
-        raise SystemExit(f"plan: the model in {folder} has no body; train one with the objective 'contact'")
+        raise SystemExit(f"plan: {folder} holds a model without a body; train one with the default method")
 
     def see(o: np.ndarray) -> State:
         encoding = model.encode(o[None])
@@ -77,7 +77,7 @@ def main() -> None:
     which.add_argument("--model", help="folder of a representation")
     which.add_argument("--truth", action="store_true", help="use the true states")
     parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--ball", choices=("centre", "random"), default="centre", help="its start")
+    parser.add_argument("--ball", choices=("centre", "random"), default="centre", help="where the ball starts")
     parser.add_argument("--known", type=int, default=20, help="known positions of the agent, for the frame")
     arguments = parser.parse_args()
     if min(arguments.episodes, arguments.known) < 1:
@@ -98,7 +98,7 @@ def main() -> None:
         o, info = env.reset(seed=FIRST_SEED + episode)
         total, step, scored, ended = 0.0, 0, False, False
         while not ended:
-            # After a goal the agent rests.
+            # After a goal the agent leaves the ball alone.
             move = np.zeros(2) if info["goal"] else plan(*see(o), goal, reach)
             o, reward, terminated, truncated, info = env.step(within(move, most))
             total, step, ended = total + float(reward), step + 1, terminated or truncated

@@ -37,7 +37,7 @@ def test_the_command_line_is_understood(command: str) -> None:
 
 
 def test_there_are_commands() -> None:
-    verbs = {"collect", "check", "train", "evaluate", "export", "reproduce", "control", "bench"}
+    verbs = {"collect", "check", "train", "evaluate", "export", "reproduce", "bench"}
     assert {shlex.split(command)[1] for command in COMMANDS} == verbs
 
 

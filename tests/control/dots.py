@@ -1,4 +1,4 @@
-"""Environments for tests that cost nothing, also in a worker process."""
+"""An environment for tests that costs nothing."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ SIZE, MOVES, LENGTH = 20, 0.3, 3
 
 
 class Dots(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A picture that the state fills, so that every observation is another one; episodes of three steps."""
+    """Every state has another picture; episodes have three steps."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
@@ -31,18 +31,3 @@ class Dots(gymnasium.Env[np.ndarray, np.ndarray]):
         picture = np.zeros((SIZE, SIZE, 3), np.uint8)
         picture[self.state % SIZE, :, self.state % 3] = self.state
         return picture
-
-
-class Broken(Dots):
-    def step(self, action: np.ndarray) -> Any:
-        raise RuntimeError("the floor is gone")
-
-
-class Ending(Dots):
-    def step(self, action: np.ndarray) -> Any:
-        raise SystemExit(7)
-
-
-class Missing(Dots):
-    def __init__(self) -> None:
-        raise ValueError("no such field")

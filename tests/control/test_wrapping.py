@@ -1,4 +1,4 @@
-"""`palpate.wrap`: shapes, bounds, one pass of the encoder for all environments, and what SB3 and Gymnasium ask for."""
+"""`palpate.wrap`: shapes, bounds, one pass of the encoder for all environments, and other libraries' interfaces."""
 
 from typing import Any
 
@@ -6,18 +6,18 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from dots import LENGTH, SIZE, Broken, Dots, Ending, Missing
+from dots import LENGTH, SIZE, Dots
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import palpate
 import palpate.envs
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.control.vec import Envs, VecRead
+from palpate.control.vec import VecPositions
 from palpate.control.wrapping import Positions, Reader, VectorPositions
 from palpate.methods.store import build
 from palpate.representation import Representation
-from palpate.workers import WorkerError
 
 
 def representation(method: str = "contact", **facts: Any) -> Representation:
@@ -84,11 +84,11 @@ def test_keypoints_stay_in_their_space() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
-def test_it_passes_gymnasiums_checker() -> None:
+def test_gymnasiums_checker_passes() -> None:
     check_env(palpate.wrap(Dots(), representation("transporter"), device="cpu"), skip_render_check=True)
 
 
-def test_an_aligned_frame_is_what_the_policy_sees() -> None:
+def test_the_observations_are_in_the_aligned_frame() -> None:
     plain, moved = representation(), representation(origin=[3.0, -1.0])
     seen = [palpate.wrap(Dots(), model, device="cpu").reset(seed=1)[0] for model in (plain, moved)]
     assert seen[1] - seen[0] == pytest.approx([3.0, -1.0, 3.0, -1.0], abs=1e-5)
@@ -106,8 +106,8 @@ def test_the_covariance_follows() -> None:
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_gymnasiums_vectors(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All environments in one pass, last observations of episodes among them; the same numbers as one by one."""
+def test_gymnasium_vectors(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass for all environments, including the last observations of episodes."""
     model = representation()
     plain, inner = (SyncVectorEnv([Dots] * 3, autoreset_mode=mode) for _ in range(2))
     env = palpate.wrap(inner, model, device="cpu")
@@ -137,13 +137,12 @@ def test_gymnasiums_vectors(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
     assert (max(sizes) == 6) == (mode is AutoresetMode.SAME_STEP)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_stable_baselines_vectors(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pass for all, the ends of episodes among them; with workers the same numbers as without."""
+def test_stable_baselines_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass for all environments, including the last observations of episodes."""
     model = representation()
-    with_pictures, inner = Envs(Dots, 3, 0), Envs(Dots, 3, workers)
+    with_pictures, inner = DummyVecEnv([Dots] * 3), DummyVecEnv([Dots] * 3)
     env = palpate.wrap(inner, model, device="cpu")
-    assert isinstance(env, VecRead)
+    assert isinstance(env, VecPositions)
     rows = counted(env._reader.model.model, monkeypatch)
 
     def expected(o: Any) -> Any:
@@ -166,31 +165,7 @@ def test_stable_baselines_vectors(workers: int, monkeypatch: pytest.MonkeyPatch)
             last = [info["terminal_observation"] for info in infos]
             assert np.stack([info["terminal_observation"] for info in seen_infos]) == expected(np.stack(last))
             assert not np.array_equal(last[0], o[0])
-    env.close()
-    env.close()  # once more does no harm
-    with_pictures.close()
     assert rows == [3, 3, 3, 6, 3, 3]
-
-
-@pytest.mark.parametrize(
-    ("env", "says", "trace"),
-    [
-        (Broken, "a worker failed: RuntimeError: the floor is gone", "Traceback"),
-        (Ending, "a worker process ended with exit code 7", ""),
-    ],
-)
-def test_workers_that_fail(env: Any, says: str, trace: str) -> None:
-    envs = Envs(env, 1, 1)
-    envs.reset()
-    with pytest.raises(WorkerError, match=says) as caught:
-        envs.step(np.zeros((1, 2)))
-    assert caught.value.trace.startswith(trace)
-    envs.close()
-
-
-def test_a_users_mistake_in_a_worker_is_told_as_such() -> None:
-    with pytest.raises(ValueError, match="^no such field$"):
-        Envs(Missing, 1, 1)
 
 
 def test_wrong_environments() -> None:

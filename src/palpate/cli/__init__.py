@@ -10,7 +10,6 @@ from palpate import __version__
 from palpate.cli.bench import Bench
 from palpate.cli.check import Check
 from palpate.cli.collect import Collect
-from palpate.cli.control import Control
 from palpate.cli.demo import Demo
 from palpate.cli.evaluate import Evaluate
 from palpate.cli.export import Export
@@ -26,7 +25,6 @@ VERBS = {
     "evaluate": Evaluate,
     "export": Export,
     "reproduce": Reproduce,
-    "control": Control,
     "bench": Bench,
 }
 DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, from what it saw and how it moved."
@@ -60,7 +58,7 @@ def main() -> None:
         _explain(error, arguments)
 
 
-def parsed(arguments: list[str]) -> Demo | Collect | Check | Train | Evaluate | Export | Reproduce | Control | Bench:
+def parsed(arguments: list[str]) -> Demo | Collect | Check | Train | Evaluate | Export | Reproduce | Bench:
     """The verb of a command line, with its options."""
     name, *rest = arguments
     if name not in VERBS:
@@ -73,10 +71,9 @@ def parsed(arguments: list[str]) -> Demo | Collect | Check | Train | Evaluate | 
 
 
 def _overview() -> str:
-    lines = [f"  {name:<11}{(verb.__doc__ or '').partition('.')[0]}" for name, verb in VERBS.items()]
-    return "\n".join(
-        ["usage: palpate VERB [options]", "", DESCRIPTION, "", *lines, "", "palpate VERB --help says more."]
-    )
+    """The verbs with the first sentence of their docstrings."""
+    verbs = "\n".join(f"  {name:<11}{(verb.__doc__ or '').partition('.')[0]}" for name, verb in VERBS.items())
+    return f"usage: palpate VERB [options]\n\n{DESCRIPTION}\n\n{verbs}\n\npalpate VERB --help says more."
 
 
 def _explain(error: Exception, arguments: list[str]) -> None:
@@ -94,7 +91,7 @@ def _explain(error: Exception, arguments: list[str]) -> None:
     if isinstance(error, WorkerError):
         print(f"{error.trace}palpate: {_one_line(error)}", file=sys.stderr)
         sys.exit(1)
-    resume = [] if arguments[0] in ("control", "reproduce") else ["--resume"]  # those resume by themselves
+    resume = [] if arguments[0] == "reproduce" else ["--resume"]  # which resumes by itself
     if isinstance(error, Interrupted | Stopped):
         again = shlex.join(["palpate", *(a for a in arguments if a not in ("--resume", "--force")), *resume])
         print(f"palpate: {error}. To continue:\n  {again}", file=sys.stderr)

@@ -42,6 +42,8 @@ class Reproduce:
     truth."""
     steps: int | None = None
     """Optimiser steps. Default: the preset's."""
+    ppo_steps: int | None = None
+    """Steps of PPO in the environments, for control. Default: the preset's."""
     device: Literal["cpu", "cuda"] | None = None
     """Where to train. Default: a GPU if there is one."""
     compile: bool | None = None
@@ -51,19 +53,20 @@ class Reproduce:
     figures_only: bool = False
     """Write tables and figures from the existing JSON, without any run."""
     keep_models: bool = False
-    """Keep the trained models of new runs in OUT/EXPERIMENT/models, for `palpate evaluate`, `export` and `control`."""
+    """Keep the trained models of new runs in OUT/EXPERIMENT/models, for `palpate evaluate` and `export`."""
     force: bool = False
     """Delete existing results of these runs, and repeat them."""
 
     def __call__(self) -> None:
-        from palpate.contest.control import demand_ppo
-        from palpate.contest.tournament import WORLD, demand_models, learned_by
+        from palpate.contest.games import WORLD, demand_models, demand_ppo, learned_by
         from palpate.reproduce.campaign import choose_preset
         from palpate.reproduce.presets import EXPERIMENTS
         from palpate.reproduce.runs import Place
 
         if self.experiment == "control" and self.worlds:
             raise ValueError("control runs in one world; leave out --worlds")
+        if self.ppo_steps is not None and not self._plays:
+            raise ValueError(f"ppo_steps is {self.ppo_steps}, but no policy is trained; leave out --ppo-steps")
         experiments = {"all": EXPERIMENTS, "control": ()}.get(self.experiment, (self.experiment,))
         if self.figures_only:
             self._redraw(experiments)
@@ -103,37 +106,36 @@ class Reproduce:
         return report.failed
 
     def _play(self, preset: Any, place: Any) -> dict[str, str]:
-        """Train the policies; returns the representations that failed with the reason."""
+        """Train the policies; returns the failed runs with the reason."""
+        from palpate.contest.games import FOLDER, tournament
         from palpate.contest.table import write_contest
-        from palpate.contest.tournament import FOLDER, tournament
 
-        games = tournament(
+        learned, played = tournament(
             preset,
             self.seeds,
             place,
             representations=self.methods,
+            steps=self.ppo_steps,
             jobs=self.jobs,
             learn_again=self.force and self.experiment == "control",  # `all` has just done so
             play_again=self.force,
         )
-        learned = games.representations
         if learned.failed:
             print("control: no policy is trained before all representations exist")
             return learned.failed
-        table, written = write_contest(self.out / FOLDER)
-        print_results(learned.tables | {"control": table}, [*learned.written, *written])
-        print(f"{len(games.finished)} policies trained, {len(games.skipped)} existed")
-        return {}
+        print_results(*write_contest(self.out / FOLDER))
+        print(f"{len(played.finished)} policies trained, {len(played.skipped)} existed, {len(played.failed)} failed")
+        return played.failed
 
     def _redraw(self, experiments: tuple[Any, ...]) -> None:
+        from palpate.contest.games import FOLDER
         from palpate.contest.table import write_contest
-        from palpate.contest.tournament import FOLDER
         from palpate.reproduce.campaign import tables_and_figures
 
         tables, written = tables_and_figures(self.out, experiments)
-        if self._plays and any((self.out / FOLDER).glob("*.json")):
-            tables["control"], more = write_contest(self.out / FOLDER)
-            written += more
+        if self._plays:
+            table, more = write_contest(self.out / FOLDER)
+            tables, written = tables | table, [*written, *more]
         if not tables:
             names = " or ".join([*experiments, *(["control"] if self._plays else [])])
             raise FileNotFoundError(f"{self.out} holds no JSON of {names}; run them first, without --figures-only")

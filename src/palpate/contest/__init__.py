@@ -1,1 +1,1 @@
-"""Control policies trained on learned positions, and their comparison."""
+"""PPO runs on learned positions, and their comparison."""

@@ -15,75 +15,56 @@ from palpate.reproduce.statistics import Array, interquartile_mean, stratified_b
 from palpate.reproduce.tables import layout, origin
 
 LONGER = 2.0  # times as many steps as the shortest runs: such runs get a panel of their own
-COLOURS = {
-    "interaction": BLUE,
-    "paper": ORANGE,
-    "vae": PURPLE,
-    "transporter": GREEN,
-    "pixels": VERMILION,
-    "truth": GREY,
+STYLES = {  # name and colour in the figure
+    "interaction": ("ours", BLUE),
+    "paper": ("the paper's objective", ORANGE),
+    "vae": ("VAE", PURPLE),
+    "transporter": ("Transporter", GREEN),
+    "pixels": ("pixels, end to end", VERMILION),
+    "truth": ("true states", GREY),
 }
-TITLES = {
-    "interaction": "ours",
-    "paper": "the paper's objective",
-    "vae": "VAE",
-    "transporter": "Transporter",
-    "pixels": "pixels, end to end",
-    "truth": "true states",
-}
-LEARNED = 0.5  # share of episodes with a goal; a ball left alone scores more than a random policy
+LEARNED = 0.5  # share of episodes with a goal below which `truth` has not learned the game
 
 HEADS = (
     "representation", "seeds", "steps", "return [95 %]", "score [95 %]", "episodes with a goal", "area [95 %]",
-    f"steps to {REACHED} [95 %]", "steps to pixels' end", "better than pixels [95 %]", "steps/s",
+    f"steps to {REACHED} [95 %]", "steps to pixels' end",
 )  # fmt: skip
 
 
-def write_contest(folder: Path) -> tuple[str, list[Path]]:
-    """Write `table.md`, `table.json` and `curves.png` from the runs in `folder`; returns the Markdown and the files."""
+def write_contest(folder: Path) -> tuple[dict[str, str], list[Path]]:
+    """Write table and curves from the runs in `folder`; returns the Markdown, under "control", and the files."""
     rows = [row for row in read_results(folder) if row.get("experiment") == "control"]
     if not rows:
-        raise FileNotFoundError(f"{folder} holds no JSON of a run; make some with `palpate control`")
+        return {}, []
     found = contest(rows)
     text = markdown(rows, found)
     files = [folder / name for name in ("table.md", "table.json", "curves.png")]
     write_whole(files[0], text.encode())
     write_json(files[1], {"contestants": [asdict(each) for each in found]})
     write_whole(files[2], png(curves(rows)))
-    return text, files
+    return {"control": text}, files
 
 
 def markdown(rows: Sequence[Row], found: Sequence[Contestant]) -> str:
-    bottom = float(np.mean([row["random"]["return"] for row in rows]))
-    goals = float(np.mean([row["random"]["goals"] for row in rows]))
-    episodes = rows[0]["settings"]["episodes"]  # the same for all
-    budget = min(each.steps for each in found)
-    said = [
-        "Returns are those of the policy without its noise on held-out starts, the same for all: interquartile means "
-        f"over seeds with bootstrap intervals over seeds; {episodes} episodes an evaluation. A random policy gets "
-        f"{bottom:.2f}, and has a goal in {goals:.0%} of its episodes.",
+    bottom, goals = (float(np.mean([row["random"][name] for row in rows])) for name in ("return", "goals"))
+    notes = [
+        "Returns of the policy without its noise on held-out starts, the same for all: interquartile means over seeds "
+        f"with bootstrap intervals over seeds. A random policy has a return of {bottom:.2f} and a goal in {goals:.0%} "
+        "of its episodes.",
         "Score: 0 is the random policy's return and 1 that of true states after their last step. Area: mean score over "
-        f"the first {budget:,} steps. Steps: those of all environments together.",
+        f"the first {min(each.steps for each in found):,} steps. Steps: those of all environments together.",
     ]
-    if not any(each.representation == "truth" for each in found):
-        said.append("There are no runs from true states yet, so there are no scores.")
-    elif all(each.score is None for each in found):
-        said.append("True states ended no better than the random policy, so there are no scores.")
-    else:
-        said += [
-            f"True states have a goal in {each.goals:.0%} of their episodes only: these scores are not those of a game "
-            "that has been learned."
-            for each in found
-            if each.representation == "truth" and each.goals < LEARNED
-        ]
-    seen: dict[str, set[str]] = {}
-    for row in rows:
-        if row["settings"].get("weights"):
-            seen.setdefault(row["representation"], set()).add(row["settings"]["weights"])
-    if seen:
-        counts = ", ".join(f"{name} {len(weights)}" for name, weights in seen.items())
-        said.append(f"Trained models that the seeds of PPO saw: {counts}.")
-    return layout(HEADS, map(_cells, found), [*said, origin(rows)])
+    truth = next((each for each in found if each.representation == "truth"), None)
+    if truth is None:
+        notes.append("There are no scores, because there are no runs from true states.")
+    elif truth.score is None:
+        notes.append("There are no scores, because true states ended no better than the random policy.")
+    elif truth.goals < LEARNED:
+        notes.append(
+            f"From true states only {truth.goals:.0%} of the episodes have a goal. The game was not learned, so the "
+            "scores mean little."
+        )
+    return layout(HEADS, map(_cells, found), [*notes, origin(rows)])
 
 
 def _cells(each: Contestant) -> list[str]:
@@ -107,9 +88,7 @@ def _cells(each: Contestant) -> list[str]:
         f"{each.goals:.0%}",
         with_interval(each.area, each.area_interval),
         reach,
-        "-" if each.better_than_pixels is None else count(each.steps_to_pixels),
-        with_interval(each.better_than_pixels, each.better_interval),
-        f"{each.steps_per_second:,.0f}",
+        "-" if each.steps_to_pixels is None else f"{each.steps_to_pixels:,}",
     ]
 
 
@@ -133,11 +112,11 @@ def curves(rows: Sequence[Row]) -> Figure:
         if place == 0:
             axes.set_ylabel("return of an episode")
         for name, (steps, returns, band) in drawn.items():
-            line = "--" if name == "truth" else "-"
-            label = TITLES[name] if place == 0 else None
-            axes.plot(steps, interquartile_mean(returns.T), line, color=COLOURS[name], linewidth=1.6, label=label)
+            title, colour = STYLES[name]
+            line, label = "--" if name == "truth" else "-", title if place == 0 else None
+            axes.plot(steps, interquartile_mean(returns.T), line, color=colour, linewidth=1.6, label=label)
             if len(returns) > 1:
-                axes.fill_between(steps, *band, color=COLOURS[name], alpha=0.18, linewidth=0)
+                axes.fill_between(steps, *band, color=colour, alpha=0.18, linewidth=0)
         label = "random policy" if place == 0 else None
         axes.axhline(bottom, color="black", linestyle=":", linewidth=1.2, label=label)
         axes.set_xlim(0, 1.02 * end)

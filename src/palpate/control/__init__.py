@@ -1,1 +1,1 @@
-"""Acting on what was learned: environments whose observations are positions, and PPO in them."""
+"""Environments whose observations are positions, and PPO on them."""

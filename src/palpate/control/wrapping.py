@@ -1,10 +1,11 @@
 """`palpate.wrap`: an environment with the positions of a representation as observations.
 
-Legend: b observations, n ambient dimension, d numbers that a policy sees.
+Legend: b observations, n ambient dimension, d numbers in the input of a policy.
 """
 
 import gc
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import gymnasium
@@ -25,26 +26,30 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
     of the same kind. The observations of several environments are encoded in one batch, including those that end an
     episode. With `covariance` the n x n numbers of the object's ellipsoid follow, row by row.
 
-    A VAE does not place the object: its latent follows the agent. A Transporter gives its two keypoints in their own
-    order. `device` is where to encode; when left out, a GPU if there is one.
+    A VAE does not place the object: the agent's position is followed by its latent. A Transporter gives its two
+    keypoints in their own order. `device` is where to encode; by default a GPU if there is one.
     """
     if not isinstance(model, Representation):
         raise ValueError(f"model is a {type(model).__name__}; allowed is a representation, as palpate.load gives it")
-    reader = Reader(model, covariance=covariance, device=device)
+    stable_baselines = sys.modules.get("stable_baselines3.common.vec_env")
+    wrapper: Callable[..., Any]
     if isinstance(env, gymnasium.Env):
-        return Positions(env, reader)
-    if isinstance(env, gymnasium.vector.VectorEnv):
-        return VectorPositions(env, reader)
-    if any(
-        (base.__name__, base.__module__.split(".")[0]) == ("VecEnv", "stable_baselines3") for base in type(env).mro()
-    ):
-        from palpate.control.vec import VecRead
+        wrapper, space = Positions, env.observation_space
+    elif isinstance(env, gymnasium.vector.VectorEnv):
+        wrapper, space = VectorPositions, env.single_observation_space
+    elif stable_baselines and isinstance(env, stable_baselines.VecEnv):
+        from palpate.control.vec import VecPositions
 
-        return VecRead(env, reader)
-    raise ValueError(
-        f"env is a {type(env).__name__}; allowed are a Gymnasium environment, a Gymnasium vector environment and a "
-        "VecEnv of stable-baselines3"
-    )
+        wrapper, space = VecPositions, env.observation_space
+    else:
+        raise ValueError(
+            f"env is a {type(env).__name__}; allowed are a Gymnasium environment, a Gymnasium vector environment and a "
+            "VecEnv of stable-baselines3"
+        )
+    if not isinstance(space, gymnasium.spaces.Box):
+        raise ValueError(f"the environment's observations are {space}; allowed are arrays (a Box)")
+    model.canonical(np.zeros((1, *space.shape), space.dtype))  # refuses observations that the model cannot encode
+    return wrapper(env, Reader(model, covariance=covariance, device=device))
 
 
 @final
@@ -56,23 +61,15 @@ class Reader:
         self._device = where = torch.device(device or ("cuda" if gpu else "cpu"))
         if where.type == "cuda" and not gpu:
             raise ValueError(f"device is {device!r}, but torch sees no GPU here; take 'cpu', or leave it out")
-        self.model, self._covariance = model.to(where), covariance
-        self._origin = torch.tensor(model.facts.get("origin") or [0.0] * model.config.n, device=where)
-        self._graphs: dict[int, Graph] = {}
         config = model.config
-        if covariance and not self._known_covariance():
-            raise ValueError(f"covariance is True, but this model ({config.method}) gives none; leave it out")
-        n, latent = config.n, config.baseline.latent_dim
-        width = n + (n if model.model.places_object else latent) + (n * n if covariance else 0)
+        self.model, self._covariance = model.to(where), covariance
+        self._origin = torch.tensor(model.facts.get("origin") or [0.0] * config.n, device=where)
+        self._graphs: dict[int, Graph] = {}
         # Networks give any number; keypoints lie in the picture's unit square.
         self._low, self._high = (-np.inf, np.inf) if model.model.tells_apart else (0.0, 1.0)
-        self.space = gymnasium.spaces.Box(self._low, self._high, (width,), np.float32)
-
-    def demand(self, space: gymnasium.Space[Any]) -> None:
-        """Refuse a space whose observations cannot be encoded."""
-        if not isinstance(space, gymnasium.spaces.Box):
-            raise ValueError(f"the environment's observations are {space}; allowed are arrays (a Box)")
-        self.model.canonical(np.zeros((1, *space.shape), space.dtype))
+        dtype = getattr(torch, config.observation_dtype)
+        blank = self._read(torch.zeros((1, *config.observation_shape), dtype=dtype, device=where))
+        self.space = gymnasium.spaces.Box(self._low, self._high, blank.shape[1:], np.float32)
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         o = self.model.canonical(observation)
@@ -80,30 +77,32 @@ class Reader:
             return self._read(o).numpy()
         return self._captured(o)
 
+    def with_last(self, observation: np.ndarray, last: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Also encode the last observations of ended episodes, in the same batch."""
+        read = self(np.concatenate((observation, np.stack(last))) if last else observation)
+        return read[: len(observation)], read[len(observation) :]
+
     @torch.no_grad()
     def _read(self, o: Tensor) -> Tensor:
-        encoding = self.model.model.encode(o)
-        group = self.model.model.group
-        placed = group.moved(encoding.objects, self._origin) if self.model.model.places_object else encoding.objects
-        parts = [group.moved(encoding.agent, self._origin), placed.flatten(1)]
+        model = self.model.model
+        encoding = model.encode(o)
+        placed = model.group.moved(encoding.objects, self._origin) if model.places_object else encoding.objects
+        parts = [model.group.moved(encoding.agent, self._origin), placed.flatten(1)]
         if self._covariance:
-            assert encoding.covariances is not None
+            if encoding.covariances is None:
+                raise ValueError(
+                    f"covariance is True, but this model ({self.model.config.method}) gives none; leave it out"
+                )
             parts.append(encoding.covariances.flatten(1))
-        # The cells of a keypoint's map may reach past a picture that is no multiple of them.
+        # A keypoint can lie outside a picture whose size is no multiple of the map's cells.
         return torch.cat(parts, -1).float().clamp(self._low, self._high)
 
     def _captured(self, o: Tensor) -> np.ndarray:
-        """By a CUDA graph; batches are padded to a power of two, so that there are few graphs."""
+        """By a CUDA graph. Batches are padded to a power of two, so that there are few graphs."""
         rows = 1 << (len(o) - 1).bit_length()
         if rows not in self._graphs:
             self._graphs[rows] = Graph(self._read, o.new_zeros((rows, *o.shape[1:]), device=self._device))
         return self._graphs[rows](o)[: len(o)].cpu().numpy()
-
-    def _known_covariance(self) -> bool:
-        shape, dtype = self.model.config.observation_shape, self.model.config.observation_dtype
-        blank = torch.zeros((1, *shape), dtype=getattr(torch, dtype), device=self._device)
-        with torch.no_grad():
-            return self.model.model.encode(blank).covariance is not None
 
 
 @final
@@ -136,7 +135,6 @@ class Positions(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]
 
     def __init__(self, env: gymnasium.Env[np.ndarray, np.ndarray], reader: Reader) -> None:
         super().__init__(env)
-        reader.demand(env.observation_space)
         self.observation_space = reader.space
         self._reader = reader
 
@@ -146,11 +144,10 @@ class Positions(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]
 
 @final
 class VectorPositions(gymnasium.vector.VectorWrapper):
-    """Many environments of Gymnasium."""
+    """A vector environment of Gymnasium."""
 
     def __init__(self, env: gymnasium.vector.VectorEnv, reader: Reader) -> None:
         super().__init__(env)
-        reader.demand(env.single_observation_space)
         self.single_observation_space = reader.space
         self.observation_space = batch_space(reader.space, env.num_envs)
         self._reader = reader
@@ -163,12 +160,10 @@ class VectorPositions(gymnasium.vector.VectorWrapper):
         observation, reward, terminated, truncated, info = self.env.step(actions)
         # If an episode ends and the next begins in one step, the last observation is in here.
         ended = np.flatnonzero(info.get("_final_obs", np.zeros(self.num_envs, bool)))
-        read = self._reader(
-            np.concatenate((observation, np.stack([*info["final_obs"][ended]]))) if len(ended) else observation
-        )
+        read, last = self._reader.with_last(observation, [info["final_obs"][i] for i in ended])
         if len(ended):
-            last = np.full(self.num_envs, None, dtype=object)
-            for place, i in enumerate(ended):
-                last[i] = read[self.num_envs + place]
-            info = info | {"final_obs": last}
-        return read[: self.num_envs], reward, terminated, truncated, info
+            final_obs = np.full(self.num_envs, None, dtype=object)
+            for i, each in zip(ended, last, strict=True):
+                final_obs[i] = each
+            info = info | {"final_obs": final_obs}
+        return read, reward, terminated, truncated, info

@@ -50,6 +50,8 @@ def attempt(case: Case, place: Place, show: Show) -> Outcome:
 
 
 def _note(readings: dict[str, float]) -> str:
+    if "return" in readings:
+        return f"return {readings['return']:.2f}, goals {readings['goals']:.0%}"
     return f"L_test {readings['l_test']:.2g}" if "l_test" in readings else ""
 
 
