@@ -1,0 +1,64 @@
+"""run.toml: what a run writes is what repeats it."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from balls import balls
+
+import palpate
+from palpate.choices import Choice
+from palpate.config import BaselineConfig, ObjectiveConfig, TrainingConfig
+from palpate.envs.registration import stream_world
+from palpate.plan import Asked
+from palpate.runfile import run_file
+
+Command = Callable[..., tuple[int, str, str]]
+TINY = {"steps": 3, "batch_size": 16, "device": "cpu", "progress": False}
+pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
+
+
+def test_given_settings_are_values_and_chosen_ones_comments() -> None:
+    asked = Asked(
+        method="vae",
+        baseline=BaselineConfig(beta=0.5),
+        scene=ObjectiveConfig(body="ball", egocentric=True),
+        training=TrainingConfig(steps=7, learning_rate=1e-05),
+    )
+    text = run_file({"data": 'a "b".h5'}, asked, [Choice("encoder", "mlp", "vectors")])
+    expected = {"method": "vae", "body": "ball", "egocentric": True, "steps": 7, "learning_rate": 1e-05, "beta": 0.5}
+    assert tomllib.loads(text) == {"data": 'a "b".h5', **expected}
+    assert '\n# encoder = "mlp"  # vectors\n' in text
+
+
+def test_data_in_memory_have_no_name(tmp_path: Path) -> None:
+    data = balls(60, seed=0, sides=(1.0, 1.0), contact_share=0.5).transitions
+    palpate.fit(data, out=tmp_path / "run", **TINY)
+    text = (tmp_path / "run" / "run.toml").read_text()
+    assert tomllib.loads(text) == {"steps": 3, "batch_size": 16, "device": "cpu"}
+    assert "add data = FILE or env = WORLD" in text
+
+
+def test_the_file_repeats_the_run(tmp_path: Path, command: Command) -> None:
+    for name, seed in (("log", 0), ("test", 1)):
+        balls(60, seed=seed, sides=(1.0, 1.0), contact_share=0.5).save(tmp_path / f"{name}.h5")
+    palpate.fit(tmp_path / "log.h5", out=tmp_path / "one", test=tmp_path / "test.h5", seed=3, **TINY)
+    repeated = command("train", "--config", tmp_path / "one" / "run.toml", "--out", tmp_path / "two")
+    assert repeated[0] == 0, repeated[2]
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert first == second
+    assert (tmp_path / "one" / "run.toml").read_bytes() == (tmp_path / "two" / "run.toml").read_bytes()
+
+
+def test_a_streamed_world_is_named_with_its_options(tmp_path: Path) -> None:
+    palpate.fit(stream_world("palpate/Sprites-v0", size=32), out=tmp_path / "run", encoder="small", **TINY)
+    values = tomllib.loads((tmp_path / "run" / "run.toml").read_text())
+    assert (values["env"], values["size"], values["encoder"]) == ("palpate/Sprites-v0", 32, "small")
+
+
+def test_an_overwriting_run_replaces_it(tmp_path: Path) -> None:
+    data = balls(60, seed=0, sides=(1.0, 1.0), contact_share=0.5).transitions
+    palpate.fit(data, out=tmp_path / "run", **TINY)
+    palpate.fit(data, out=tmp_path / "run", overwrite=True, seed=9, **TINY)
+    assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["seed"] == 9
