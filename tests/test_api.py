@@ -410,7 +410,7 @@ class TestFolder:
 
     def test_what_a_run_leaves(self, run: Path) -> None:
         names = {path.name for path in run.iterdir()}
-        assert names == {"run.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
+        assert names == {"run.json", "run.toml", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
         o = vectors().rows(slice(0, 3)).o
         assert palpate.load(run).encode(o).agent.shape == (3, 2)
 

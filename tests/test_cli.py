@@ -80,7 +80,7 @@ class TestVerbs:
     def test_check(self, run: Run, log: Path, tmp_path: Path) -> None:
         code, out, err = run("check", log, "--no-probe")
         assert (code, err) == (3, "")
-        assert out.startswith("forbids: too-few: there are few different triples (different_triples 100).")
+        assert out.startswith("blocking: too-few: there are few different triples (different_triples 100).")
         good = tmp_path / "good.h5"
         balls(1200, seed=0).transitions.save(good)
         code, out, err = run("check", good, "--no-probe")

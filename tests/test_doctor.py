@@ -89,7 +89,7 @@ class TestFaults:
         def seen(agent: torch.Tensor, thing: torch.Tensor) -> torch.Tensor:
             return mixture(torch.stack(((2 * agent[:, 0]) % 1, agent[:, 1]), 1), thing)
 
-        assert findings(log(states(COUNT), see=seen)) == {"not-displacements": "forbids"}
+        assert findings(log(states(COUNT), see=seen)) == {"not-displacements": "blocking"}
 
     def test_actions_of_another_row(self) -> None:
         made = walk()
@@ -104,20 +104,20 @@ class TestFaults:
         assert set(findings(log(made._replace(agent_next=made.agent + moved), command))) == {"saturated-actions"}
 
     def test_no_contacts(self) -> None:
-        assert findings(log(states(COUNT, 0.0))) == {"no-contacts": "forbids"}
+        assert findings(log(states(COUNT, 0.0))) == {"no-contacts": "blocking"}
 
     def test_few_contacts(self) -> None:
         assert set(findings(log(states(6000, 0.01)))) == {"few-contacts"}
 
     def test_an_object_that_cannot_be_seen(self) -> None:
         found = findings(log(states(COUNT), see=lambda agent, thing: mixture(agent, agent)))
-        assert found == {"no-lasting-scene": "forbids"}
+        assert found == {"no-lasting-scene": "blocking"}
 
     def test_an_object_that_drifts(self) -> None:
         made = states(COUNT)
         drifted = made.object_next + 0.05 * noise(made.object.shape)
         drifting = made._replace(object_next=torch.where(made.contact[:, None], made.object_next, drifted))
-        assert findings(log(drifting)) == {"no-two-classes": "forbids"}
+        assert findings(log(drifting)) == {"no-two-classes": "blocking"}
 
     def test_an_object_that_jumps_by_itself(self) -> None:
         made = states(COUNT, 0.1)
@@ -135,7 +135,7 @@ class TestFaults:
             left, right = ((s.agent[:, 0] < 0.4) & (s.agent_next[:, 0] < 0.4) for s in (s, _mirrored(s)))
             return left | right
 
-        assert findings(log(some(stays)))["disconnected"] == "forbids"
+        assert findings(log(some(stays)))["disconnected"] == "blocking"
 
 
 def _mirrored(s: States) -> States:
@@ -220,10 +220,10 @@ def test_small_motions_of_the_object_count_as_contacts() -> None:
     }
     assert judge(seen) == []
     (unclear,) = judge(seen | {"separation": -0.2})
-    assert (unclear.name, unclear.severity) == ("no-two-classes", "warns")  # geometry knows the contacts already
+    assert (unclear.name, unclear.severity) == ("no-two-classes", "warning")  # geometry knows the contacts already
     for otherwise in ({"explained": 0.62, "touched_share": 0.3, "moving_share": 0.1}, {"moving_share": 0.3}):
         (forbidden,) = judge(seen | {"separation": -0.2} | otherwise)
-        assert (forbidden.name, forbidden.severity) == ("no-two-classes", "forbids")
+        assert (forbidden.name, forbidden.severity) == ("no-two-classes", "blocking")
     assert [finding.name for finding in judge(seen | {"touched_share": 0.01})] == ["few-contacts"]
     assert [finding.name for finding in judge(seen | {"explained": 0.55})] == ["no-contacts"]
     early = seen | {"separation": 0.2, "explained": 0.6}

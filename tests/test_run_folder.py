@@ -30,7 +30,7 @@ SHORT: dict[str, Any] = {
 }  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
 
-WHOLE = {"run.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
+WHOLE = {"run.json", "run.toml", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
 
 
 def stop_at_4(step: int, readings: dict[str, float]) -> None:

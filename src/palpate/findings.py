@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Severity = Literal["forbids", "warns"]
-Bounds = tuple[float, float]  # a value beyond the first warns, beyond the second forbids
+Severity = Literal["blocking", "warning"]
+Bounds = tuple[float, float]  # a value beyond the first is a warning, beyond the second blocking
 
 
 class Finding(NamedTuple):
@@ -37,8 +37,8 @@ class Rule(NamedTuple):
         if value is None:
             return None
         above, below = self.above or (float("inf"),) * 2, self.below or (-float("inf"),) * 2
-        warns, forbids = (value > high or value < low for high, low in zip(above, below, strict=True))
-        return "forbids" if forbids else "warns" if warns else None
+        warning, blocking = (value > high or value < low for high, low in zip(above, below, strict=True))
+        return "blocking" if blocking else "warning" if warning else None
 
     def finding(self, severity: Severity, seen: Mapping[str, float]) -> Finding:
         return Finding(self.name, severity, self.what, {key: seen[key] for key in self.keys.split()}, self.advice)

@@ -115,13 +115,13 @@ def judge(quality: Quality) -> list[Finding]:
     found: list[Finding] = []
 
     def warn(name: str, text: str, evidence: dict[str, Any], advice: str) -> None:
-        found.append(Finding(name, "warns", text, evidence, advice))
+        found.append(Finding(name, "warning", text, evidence, advice))
 
     if quality.separation < SEPARABLE:
         return [
             Finding(
                 "inseparable",
-                "forbids",
+                "blocking",
                 "triples with and without contact do not separate",
                 {"valley": quality.separation, "wanted at least": SEPARABLE},
                 "Do not trust the object's positions. Are there triples of both kinds? Does the object rest without "

@@ -63,25 +63,25 @@ def test_moves_on_a_grid_have_no_findings() -> None:
 
 class TestFaults:
     def test_too_few(self) -> None:
-        assert names(good(200)) == {"too-few": "forbids"}
-        assert names(good(600)) == {"too-few": "warns"}
+        assert names(good(200)) == {"too-few": "blocking"}
+        assert names(good(600)) == {"too-few": "warning"}
 
     def test_nothing_moves(self) -> None:
-        assert names(changed(good(), action=np.zeros((COUNT, 2)))) == {"no-motion": "forbids"}
+        assert names(changed(good(), action=np.zeros((COUNT, 2)))) == {"no-motion": "blocking"}
 
     def test_a_dead_camera(self) -> None:
         o = np.full((COUNT, 1, 20, 20), 7, np.uint8)
         still = Transitions(observation=o, action=good().action, next_observation=o, layout="channel-first")
-        assert names(still) == {"constant-observation": "forbids"}
+        assert names(still) == {"constant-observation": "blocking"}
 
-    @pytest.mark.parametrize(("share", "severity"), [(0.1, "warns"), (0.6, "forbids")])
+    @pytest.mark.parametrize(("share", "severity"), [(0.1, "warning"), (0.6, "blocking")])
     def test_rows_where_nothing_changes(self, share: float, severity: str) -> None:
         triples = good()
         o, _, o_next = (x.numpy().copy() for x in triples.rows(slice(None)))
         o_next[: int(share * COUNT)] = o[: int(share * COUNT)]
         assert names(changed(triples, next_observation=o_next)) == {"unchanged": severity}
 
-    @pytest.mark.parametrize(("share", "severity"), [(0.3, "warns"), (0.95, "forbids")])
+    @pytest.mark.parametrize(("share", "severity"), [(0.3, "warning"), (0.95, "blocking")])
     def test_idle_rows(self, share: float, severity: str) -> None:
         triples = good()
         o, a, o_next = (x.numpy().copy() for x in triples.rows(slice(None)))
@@ -90,28 +90,28 @@ class TestFaults:
         assert names(changed(triples, action=a, next_observation=o_next)) == {"idle": severity}
 
     def test_duplicates(self) -> None:
-        assert names(good().subset(np.arange(3 * COUNT) % COUNT)) == {"duplicates": "warns"}
-        assert names(good().subset(np.arange(COUNT) % 200)) == {"duplicates": "warns", "too-few": "forbids"}
+        assert names(good().subset(np.arange(3 * COUNT) % COUNT)) == {"duplicates": "warning"}
+        assert names(good().subset(np.arange(COUNT) % 200)) == {"duplicates": "warning", "too-few": "blocking"}
 
     def test_a_direction_never_taken(self) -> None:
         flat = good().action.numpy() @ np.array([[0.6, 0.8], [0.6, 0.8]])  # all along one line, not along an axis
-        assert names(changed(good(), action=flat)) == {"flat": "forbids"}
+        assert names(changed(good(), action=flat)) == {"flat": "blocking"}
 
     @pytest.mark.parametrize("seed", range(4))
     def test_a_plane_in_space(self, seed: int) -> None:
         """Rounding makes the smallest eigenvalue slightly positive or negative."""
         rng = np.random.default_rng(seed)
         plane = rng.normal(size=(COUNT, 2)) @ rng.normal(size=(2, 3))
-        assert names(changed(good(), action=plane)) == {"flat": "forbids"}
+        assert names(changed(good(), action=plane)) == {"flat": "blocking"}
 
     @pytest.mark.parametrize(
-        ("n", "found"), [(1, {"one-dimension": "warns"}), (3, {}), (4, {"many-dimensions": "warns"})]
+        ("n", "found"), [(1, {"one-dimension": "warning"}), (3, {}), (4, {"many-dimensions": "warning"})]
     )
     def test_more_numbers_than_space_has_dimensions(self, n: int, found: dict[str, str]) -> None:
         assert names(changed(good(), action=np.random.default_rng(0).normal(size=(COUNT, n)))) == found
 
     def test_clipped_actions(self) -> None:
-        assert names(changed(good(), action=good().action.clamp(-0.2, 0.2))) == {"clipped-actions": "warns"}
+        assert names(changed(good(), action=good().action.clamp(-0.2, 0.2))) == {"clipped-actions": "warning"}
 
     def test_aliased_observations(self) -> None:
         """A sensor that shows only in which quarter of the box the agent is."""
@@ -119,7 +119,7 @@ class TestFaults:
         blind = [(x > 0.5).float() for x in (rows.truth.agent, rows.truth.agent_next)]
         moved = (blind[0] != blind[1]).any(1)  # the others are found as unchanged
         triples = Transitions(observation=blind[0], action=rows.transitions.action, next_observation=blind[1])
-        assert names(triples.subset(moved.numpy()))["contradictions"] == "forbids"
+        assert names(triples.subset(moved.numpy()))["contradictions"] == "blocking"
 
     def test_evidence_and_advice(self) -> None:
         (finding,) = check(good(200), probe=False).findings
@@ -143,12 +143,12 @@ def test_rows_that_differ_in_one_bit_are_different() -> None:
 
 
 def test_text_of_a_checkup() -> None:
-    worst = Finding("b", "forbids", "what is wrong", {"share": 0.5}, "Do this.")
-    mild = Finding("a", "warns", "less", {"share": 0.1}, "Do that.")
+    worst = Finding("b", "blocking", "what is wrong", {"share": 0.5}, "Do this.")
+    mild = Finding("a", "warning", "less", {"share": 0.1}, "Do that.")
     found = Checkup(findings=[worst, mild], measured={"triples": 1200, "action_rms": 0.25})
     assert str(found).splitlines() == [
-        "forbids: b: what is wrong (share 0.5). Do this.",
-        "warns: a: less (share 0.1). Do that.",
+        "blocking: b: what is wrong (share 0.5). Do this.",
+        "warning: a: less (share 0.1). Do that.",
         "measured: triples 1,200, action rms 0.25",
         "blocking problems: do not train on these data as they are (arrays alone, no training run)",
     ]

@@ -9,7 +9,7 @@ from palpate.cli.parsing import Positional
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Check whether positions can be learned from a file of triples: findings with evidence and advice.
+    """Check whether positions can be learned from a file of triples.
 
     The check reads the arrays, then makes a training run of less than a minute. Exit code 3: there are blocking
     problems. See docs/guide/own-data.md.

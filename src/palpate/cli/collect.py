@@ -3,7 +3,7 @@
 import ast
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from palpate.cli.parsing import Positional
 
@@ -20,6 +20,8 @@ class Collect:
     observation, with [2] or [0:2] for a part. See docs/guide/own-environment.md.
     """
 
+    SHOWN: ClassVar = ("env", "num", "out", "seed", "size", "agent_position", "settle", "option", "resume", "force")
+
     env: Positional[str]
     """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/Soccer-v0,
     palpate/SoccerFirstPerson-v0, or any Gymnasium id; MODULE:ID imports the module that registers it."""
@@ -28,6 +30,7 @@ class Collect:
     out: Path
     """The file."""
     seed: int = 0
+    """Random seed; the same seed gives the same triples."""
     size: int | None = None
     """Pixels on a side (Sprites, Soccer)."""
     contact_share: float | None = None

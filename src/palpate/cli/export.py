@@ -9,7 +9,7 @@ from palpate.cli.parsing import Positional
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a trained model to one file that runs without palpate; see docs/guide/deploy.md.
+    """Write a trained model to one file that runs without palpate.
 
     Input: raw observations, in batches of any size. Output: agent, object, covariance and orientation, in the action's
     unit. The export is compared with the model first, and not written if they disagree.

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from palpate.cli.outcome import print_results
 from palpate.cli.parsing import Positional
@@ -23,6 +23,8 @@ class Reproduce:
 
       palpate reproduce sprites --seeds 1 --worlds vanilla --methods ours supervised
     """
+
+    SHOWN: ClassVar = ("experiment", "seeds", "preset", "out", "worlds", "methods", "jobs", "figures_only", "force")
 
     experiment: Positional[Literal["sprites", "soccer", "ablation", "shares", "control", "all"]]
     """What to run; all excludes control if --worlds or --methods are given."""

@@ -28,7 +28,7 @@ class Checkup:
     @property
     def good(self) -> bool:
         """Whether there are no blocking problems."""
-        return all(finding.severity != "forbids" for finding in self.findings)
+        return all(finding.severity != "blocking" for finding in self.findings)
 
     def __str__(self) -> str:
         lines = [f"{finding.severity}: {finding.name}: {finding}" for finding in self.findings]
@@ -63,7 +63,7 @@ def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, pro
     if probe and checkup.good:
         more, seen, probed = _look(data, goes_on(pair), progress)
         checkup = Checkup(findings=findings + more, measured=measured | seen, probed=probed)
-    checkup.findings.sort(key=lambda finding: finding.severity != "forbids")
+    checkup.findings.sort(key=lambda finding: finding.severity != "blocking")
     return checkup
 
 

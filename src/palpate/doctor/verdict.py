@@ -86,7 +86,7 @@ def undecided(seen: dict[str, float]) -> bool:
 
 def judge(seen: dict[str, float]) -> list[Finding]:
     """Findings from a probe's measurements. A finding whose precondition fails is not judged."""
-    blind = NOT_DISPLACEMENTS.severity(seen) == "forbids"
+    blind = NOT_DISPLACEMENTS.severity(seen) == "blocking"
     about_agent = ([] if blind else SATURATED.judge(seen)) or NOT_DISPLACEMENTS.judge(seen)
     return about_agent if blind else [*about_agent, *DISCONNECTED.judge(seen), *_about_object(seen)]
 
@@ -99,13 +99,13 @@ def _about_object(seen: dict[str, float]) -> list[Finding]:
     if not separable and (found := NO_LASTING_SCENE.judge(seen)):
         return found
     if contacts < NONE:
-        return [NO_CONTACTS.finding("forbids" if seen["held_rows"] >= CERTAIN_ROWS else "warns", seen)]
+        return [NO_CONTACTS.finding("blocking" if seen["held_rows"] >= CERTAIN_ROWS else "warning", seen)]
     if contacts < RARE:
-        return [FEW_CONTACTS.finding("warns" if separable else "forbids", seen)]
+        return [FEW_CONTACTS.finding("warning" if separable else "blocking", seen)]
     if (unclear := NO_TWO_CLASSES.severity(seen)) is not None:
         # Contacts that nudge the object, if the agent's path explains them, separate in a longer run.
         nudged = explained and seen["moving_share"] < seen["touched_share"] / 2
-        severity: Severity = "warns" if nudged else unclear
+        severity: Severity = "warning" if nudged else unclear
         return [NO_TWO_CLASSES.finding(severity, seen)]
     return [*UNEXPLAINED.judge(seen), *UNREACHABLE.judge(seen)]
 
@@ -114,7 +114,7 @@ def delayed(shift: int, residual: float, before: float) -> Finding:
     which, when = ("after", "late") if shift > 0 else ("before", "early")
     return Finding(
         "shifted-actions",
-        "forbids",
+        "blocking",
         f"the actions were recorded a row too {when}",
         {"residual": before, "residual when shifted": residual},
         f"Give each triple the action of the row {which} it.",
