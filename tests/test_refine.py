@@ -1,4 +1,4 @@
-"""The last fit: a polynomial correction of positions, kept only where it explains other contacts better."""
+"""Refinement: a polynomial correction of positions, kept only where it explains other contacts better."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -121,9 +121,9 @@ def test_finds_the_error_that_positions_have_in_common(body: str, missed: float)
     assert error(model) < before / 2.5
     assert model.vitals()["radius"] == pytest.approx(0.3, rel=0.02)
     assert model.vitals()["softness"] < 0.01
-    assert all(p.requires_grad for p in model.movable)
-    assert model.correction is not None
-    assert not model.correction.coefficients.requires_grad
+    assert all(p.requires_grad for p in (*model.head.learned, model.raw_softness))
+    assert model.head.correction is not None
+    assert not model.head.correction.coefficients.requires_grad
     if isinstance(model.head[0], Outline):
         assert model.head[0].waves.abs().max() > 1e-4
     model.refine(never, STEPS)  # not a second time: the field would be measured anew
@@ -157,8 +157,8 @@ def test_where_other_triples_are_explained_worse_all_stays() -> None:
     model.refine(lambda: next(drawn), STEPS)
     changed = {name for name, x in model.state_dict().items() if not x.equal(state[name]) and not x.isnan().any()}
     assert changed == {f"head.correction.{name}" for name in ("centre", "reach", "mixing")}  # it was tried
-    assert model.correction is not None
-    assert not model.correction.fitted
+    assert model.head.correction is not None
+    assert not model.head.correction.fitted
 
 
 def test_no_more_triples_than_memory_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +182,8 @@ def test_nothing_is_drawn_where_nothing_is_to_be_fitted() -> None:
 def test_positions_that_are_not_finite_are_left_alone() -> None:
     model = model_with(lambda place: torch.where(place > 0.9, torch.inf, place))
     model.refine(world(0.3, 1), 60)
-    assert model.correction is not None
-    assert not model.correction.fitted
+    assert model.head.correction is not None
+    assert not model.head.correction.fitted
 
 
 def test_nothing_is_kept_that_cannot_be_judged() -> None:

@@ -1,6 +1,6 @@
 """Observation -> features. An encoder is any module from an observation to a flat vector of `width` numbers.
 
-Pictures keep where things are: the last feature map is flattened, never averaged. Views are stacked on the channels.
+The last feature map is flattened, not averaged, so it keeps where things are. Views are stacked on the channels.
 """
 
 import math
@@ -54,9 +54,9 @@ class ResNet18(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Strided convolutions down to at most 9 x 9: learns Sprites in minutes on two cores.
+    """Strided convolutions down to at most 9 x 9, for CPUs.
 
-    The first one is wide and takes steps of 3: on a CPU its backward pass is what a training step costs.
+    The first one has a stride of 3: on a CPU its backward pass is most of the cost of a training step.
     """
 
     def __init__(self, shape: tuple[int, int, int]) -> None:

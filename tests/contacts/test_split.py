@@ -427,14 +427,3 @@ def test_the_papers_threshold_of_one_batch_stays() -> None:
     before = state(split)
     split.recall(two_classes(-3.0, 0.0))
     assert same_state(state(split), before)
-
-
-def test_recalling_is_for_a_while() -> None:
-    split, unseen = overfitted(), two_classes(-3.0, 0.0, seed=1)
-    before = state(split)
-    with split.recalling(unseen):
-        assert split(unseen).float().mean() == 0.5
-    assert same_state(state(split), before)
-    with pytest.raises(IndexError), split.recalling(unseen):  # whatever happens
-        unseen[len(unseen)]
-    assert same_state(state(split), before)

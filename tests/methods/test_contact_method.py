@@ -288,16 +288,16 @@ class TestTwoObjects:
             torch.testing.assert_close(found[name], alone[0][name] + alone[1][name])
         torch.testing.assert_close(found["agent"], alone[0]["agent"])
 
-    def test_the_last_fit(self) -> None:
+    def test_refinement(self) -> None:
         model = contact(objects=2, refine=True).eval()
-        evidence = model.evidence(batch(10))
+        evidence = model._evidence(batch(10))
         assert evidence.contact.shape == (10, 2)
-        assert model.uncorrected(evidence).shape == (20, 2)
-        assert model.surprise(evidence).shape == ()
-        assert model.correction is not None
-        nn.init.normal_(model.correction.coefficients)
+        assert model._uncorrected(evidence).shape == (20, 2)
+        assert model._surprise(evidence).shape == ()
+        assert model.head.correction is not None
+        nn.init.normal_(model.head.correction.coefficients)
         here = model.encode(batch(10).o).objects
-        model.correction.coefficients.data.zero_()
+        model.head.correction.coefficients.data.zero_()
         assert (here - model.encode(batch(10).o).objects).abs().amin(2).amin(0).gt(0).all()
 
     def test_a_user_meets_them_as_an_axis(self) -> None:

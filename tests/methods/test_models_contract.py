@@ -14,6 +14,7 @@ from palpate.data.labelled import LabelledBatch
 from palpate.data.transitions import Batch
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import build, load_model, save_model
+from palpate.methods.vae import LATENT
 from palpate.traits import METHODS, method_class
 
 ROWS = 24
@@ -221,7 +222,7 @@ class TestEncode:
             with torch.no_grad():
                 encoding = model.encode(triples(rows(config)).o[:count])
             assert encoding.agent.shape == (count, config.n)
-            assert encoding.objects.shape == (count, 1, config.n if model.places_object else config.baseline.latent_dim)
+            assert encoding.objects.shape == (count, 1, config.n if model.places_object else LATENT)
             assert torch.equal(encoding.object, encoding.objects[:, 0])
             assert {x.dtype for x in encoding if x is not None} == {torch.float32}
             volume = METHODS[case.method].has_body or case.method == "paper-gaussian"

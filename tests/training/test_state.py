@@ -182,14 +182,6 @@ def test_no_checkpoint_after_a_bad_step(tmp_path: Path) -> None:
     assert steps_done(tmp_path) == 2
 
 
-@pytest.mark.parametrize(("begun", "resumed"), [("muon", "adamw"), ("adamw", "muon")])
-def test_moments_of_another_optimizer_are_refused(tmp_path: Path, begun: Any, resumed: Any) -> None:
-    trained("set", settings(optimizer=begun, steps=2), folder=tmp_path)
-    run = Run(make_model(), resident(), settings(optimizer=resumed), torch.device("cpu"))
-    with pytest.raises(ValueError, match=r"state\.safetensors .*the optimizer is another one"):
-        restore(run, tmp_path)
-
-
 def test_a_longer_run_is_not_cut_short(tmp_path: Path) -> None:
     trained("set", folder=tmp_path)
     run = Run(make_model(), resident(), settings(steps=6), torch.device("cpu"))

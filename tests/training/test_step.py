@@ -11,7 +11,7 @@ from toys import Toy, make_model, resident, settings, train_toy
 from palpate.bodies.base import SHAPE_FROM
 from palpate.methods.base import Loss, Model
 from palpate.training.notes import NonFiniteLoss, Notes
-from palpate.training.state import _moments
+from palpate.training.state import _learned
 from palpate.training.step import Run
 
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ def test_a_shape_is_learned_from_its_share_of_the_run_on(body: str) -> None:
     first, radius = [p.detach().clone() for p in late], model.vitals()["radius"]
     steps(run, int(SHAPE_FROM * 10))
     assert all(map(torch.equal, first, late))
-    assert not any(_moments(run, p)["exp_avg_sq"].any() for p in late)
+    assert not any(dict(_learned(run))[p]["exp_avg_sq"].any() for p in late)
     assert model.vitals()["radius"] != radius
     steps(run, 1)
     assert not any(map(torch.equal, first, late))
@@ -95,7 +95,7 @@ class TestNonFinite:
         steps(run, 3)
 
         def learned() -> list[Tensor]:
-            moments = [value for p in run.parameters for value in _moments(run, p).values()]
+            moments = [value for _, state in _learned(run) for value in state.values()]
             return [x.detach().clone() for x in (*run.parameters, *moments)]
 
         before = learned()
@@ -106,7 +106,7 @@ class TestNonFinite:
         with pytest.raises(NonFiniteLoss, match=r"not finite: agent, contrast, .*gradient"):
             run.read()
 
-    def test_no_last_fit_to_such_weights(self) -> None:
+    def test_such_weights_are_not_refined(self) -> None:
         toy = Toy({11: math.nan})
         with pytest.raises(NonFiniteLoss):
             train_toy(toy, log_every=12)
@@ -127,7 +127,7 @@ def test_gradients_are_clipped_unless_as_the_paper_trains() -> None:
     def first_moment(model: Model, schedule: str) -> float:
         run = Run(model, resident(), settings(schedule=schedule), CPU)
         steps(run, 1)
-        return float(_moments(run, run.parameters[0])["exp_avg"].norm())
+        return float(dict(_learned(run))[run.parameters[0]]["exp_avg"].norm())
 
     assert first_moment(Steep(), "one-cycle") == pytest.approx(0.1 * 10, rel=1e-4)
     assert first_moment(Steep(), "paper") == pytest.approx(0.1 * 1e3 * 2**0.5, rel=1e-4)

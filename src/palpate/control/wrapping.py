@@ -13,6 +13,7 @@ import torch
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
+from palpate.methods.vae import LATENT
 from palpate.representation import Representation
 
 EAGER_CALLS = 3  # before a CUDA graph is captured: memory settles, and kernels are chosen
@@ -62,8 +63,8 @@ class Reader:
         config = model.config
         if covariance and not self._known_covariance():
             raise ValueError(f"covariance is True, but this model ({config.method}) gives none; leave it out")
-        n, latent = config.n, config.baseline.latent_dim
-        width = n + (n if model.model.places_object else latent) + (n * n if covariance else 0)
+        n = config.n
+        width = n + (n if model.model.places_object else LATENT) + (n * n if covariance else 0)
         # Networks give any number; keypoints lie in the picture's unit square.
         self._low, self._high = (-np.inf, np.inf) if model.model.tells_apart else (0.0, 1.0)
         self.space = gymnasium.spaces.Box(self._low, self._high, (width,), np.float32)

@@ -18,7 +18,7 @@ Shape = tuple[int, int, int]
 WAVES, FREQUENCY = 256, 6.0  # number of waves, and their spread in radians per root mean square of the actions
 
 
-def demand_full_size(config: ModelConfig) -> None:
+def require_full_size(config: ModelConfig) -> None:
     if config.shrink != 1:
         raise ValueError(
             f"shrink is {config.shrink}; allowed is 1 for the method {config.method!r}, which reconstructs pictures "
@@ -67,13 +67,10 @@ class Waves(nn.Module):
     From raw positions a decoder does not learn to draw an agent a few pixels wide (Tancik et al. 2020).
     """
 
-    frequency: Tensor
-    phase: Tensor
-
     def __init__(self, n: int) -> None:
         super().__init__()
-        self.register_buffer("frequency", FREQUENCY * torch.randn(n, WAVES))
-        self.register_buffer("phase", 2 * torch.pi * torch.rand(WAVES))
+        self.frequency = nn.Buffer(FREQUENCY * torch.randn(n, WAVES))
+        self.phase = nn.Buffer(2 * torch.pi * torch.rand(WAVES))
 
     def forward(self, z: Tensor) -> Tensor:
         with torch.autocast(z.device.type, enabled=False):  # in bf16 a phase is off by a few pixels
