@@ -204,7 +204,7 @@ class TestChosenMoves:
         assert feed.way == (1, 0)
         assert torch.cat([batch.a[:, 0] for batch in drawn(feed, 20)]).mean() == pytest.approx(0.5, abs=0.03)
         last, plain = (draw(torch.Generator().manual_seed(4)) for draw in (feed.last, feed.draw))
-        assert torch.equal(last.a, plain.a)  # also for the last fit
+        assert torch.equal(last.a, plain.a)  # also for the refinement
 
     def test_contacts_that_were_found_before_it_is_time_are_enough(self) -> None:
         feed = after(JUDGED, 0.5, moves=0.25, over=0.0)
@@ -225,7 +225,7 @@ class TestChosenMoves:
         rest = torch.cat([truth(batch)[BATCH // 2 :] for batch in drawn(feed)])
         assert rest.float().mean() == pytest.approx(POOL * 0.03, abs=0.03)
 
-    def test_for_the_last_fit_nearly_all_are_chosen_from_more(self) -> None:
+    def test_for_the_refinement_nearly_all_moves_are_chosen(self) -> None:
         feed, before = after(2 * JUDGED, 0.5, moves=0.25), after(2 * JUDGED, 0.5, moves=0.25)
         generator = torch.Generator().manual_seed(1)
         batches = [feed.last(generator) for _ in range(20)]

@@ -52,7 +52,7 @@ def logs(folder: Path) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("kind", FEEDS)
 def test_resume_equals_straight_through(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped after step 4, between two checkpoints; streams end with the last fit."""
+    """Stopped after step 4, between two checkpoints; streamed runs end with a refinement."""
     select_at_once(monkeypatch)
     refine = kind in ("stream", "pool", "chosen moves")
     straight = trained(kind, folder=tmp_path / "straight", refine=refine)
@@ -67,7 +67,7 @@ def test_resume_equals_straight_through(kind: str, tmp_path: Path, monkeypatch: 
         assert [row["step"] for row in rows[0]] == [4, 8, 12]
         assert rows[0] == rows[1]
     corrections = [module for module in straight.modules() if isinstance(module, Correction)]
-    assert [bool((each.reach != 1).all()) for each in corrections] == [True] * refine  # the last fit took place
+    assert [bool((each.reach != 1).all()) for each in corrections] == [True] * refine  # the refinement took place
 
 
 @pytest.mark.parametrize(
