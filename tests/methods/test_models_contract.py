@@ -358,10 +358,9 @@ class TestStore:
             torch.testing.assert_close(program.module()(o), model.encode(o).known())
 
 
-@pytest.mark.parametrize("method", ["contact", "vae", "transporter"])
-def test_resnet18_learns_and_encodes(method: str, tmp_path: Path) -> None:
+def test_resnet18_learns_and_encodes(tmp_path: Path) -> None:
     """Eleven million weights and running means: the same promises, once."""
-    config = Case(method, "resnet18", 2, {}).config
+    config = Case("contact", "resnet18", 2, {}).config
     model, given = make(config), rows(config)
     given = type(given)(*(x[:4] for x in given))
     torch.stack(list(losses(model, given).values())).sum().backward()

@@ -170,7 +170,7 @@ class TestPool:
 
     def test_a_share_at_the_border_does_not_flicker(self) -> None:
         feed, pools = after(0, 0.15), []
-        for seed in range(40 * JUDGED):
+        for seed in range(12 * JUDGED):
             go_on(feed, 1, seed=seed)
             pools.append(feed.pool)
         assert sum(one != two for one, two in itertools.pairwise(pools)) <= 1

@@ -121,7 +121,7 @@ class TestReadings:
         for row, values in zip(rows, (toy.values[:4], toy.values[4:8], toy.values[8:]), strict=True):
             assert row["good"] == pytest.approx(sum(values) / len(values), rel=1e-5)
             assert row["reading"] == pytest.approx(2 * row["good"], rel=1e-5)
-            assert row["learning_rate"] == TrainingConfig().largest_rate
+            assert row["learning_rate"] == settings().largest_rate
 
     def test_watch_sees_what_is_logged(self, tmp_path: Path) -> None:
         seen: list[dict[str, Any]] = []

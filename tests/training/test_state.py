@@ -55,12 +55,13 @@ def test_resume_equals_straight_through(kind: str, tmp_path: Path, monkeypatch: 
     """Stopped after step 4, between two checkpoints; streamed runs end with a refinement."""
     select_at_once(monkeypatch)
     refine = kind in ("stream", "pool", "chosen moves")
-    straight = trained(kind, folder=tmp_path / "straight", refine=refine)
+    config = settings(optimizer="muon" if kind == "set" else "adamw")
+    straight = trained(kind, config, folder=tmp_path / "straight", refine=refine)
     with pytest.raises(Interrupted, match="stopped after step 4 of 12"):
-        trained(kind, folder=tmp_path / "stopped", refine=refine, watch=stop_at(4))
+        trained(kind, config, folder=tmp_path / "stopped", refine=refine, watch=stop_at(4))
     assert steps_done(tmp_path / "stopped") == 4
     for _ in range(2):  # the second time nothing is left to do
-        resumed = trained(kind, folder=tmp_path / "stopped", refine=refine)
+        resumed = trained(kind, config, folder=tmp_path / "stopped", refine=refine)
         assert not resumed.training
         assert same(weights(straight), weights(resumed))
         rows = logs(tmp_path)

@@ -25,7 +25,7 @@ def steps(run: Run, count: int) -> None:
 
 
 def test_the_learning_rate_follows_the_schedule() -> None:
-    run = Run(make_model(), resident(), settings(steps=40, learning_rate=0.01), CPU)
+    run = Run(make_model(), resident(), settings(steps=40, learning_rate=0.01, optimizer="muon"), CPU)
     for step, factor in ((0, 0.04), (5, 0.52), (10, 1.0), (25, 0.5), (40, 0.0)):
         run.step = step
         run.set_schedule()
