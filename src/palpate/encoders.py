@@ -4,6 +4,7 @@ The last feature map is flattened, not averaged, so it keeps where things are. V
 """
 
 import math
+from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -81,14 +82,15 @@ class MLP(nn.Module):
     def __init__(self, shape: tuple[int], width: int = 256) -> None:
         super().__init__()
         self.width = width
-        self.layers = nn.Sequential(
-            nn.Linear(shape[0], width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-        )
+        self.layers = perceptron(shape[0], width, width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
+        return F.relu(self.layers(x))
+
+
+def perceptron(*widths: int) -> nn.Sequential:
+    """Linear layers between these widths, with ReLUs between them."""
+    layers: list[nn.Module] = []
+    for width_in, width in pairwise(widths):
+        layers += [nn.Linear(width_in, width), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

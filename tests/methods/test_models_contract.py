@@ -394,6 +394,22 @@ class TestSupervised:
             with pytest.raises(ValueError, match=says):
                 losses(model, given._replace(**{missing: None}))
 
+    def test_an_angle_is_right_however_certain_it_is(self) -> None:
+        config = Case("supervised", "mlp", 2, {"body": "ellipse"}).config
+        model, given = make(config), rows(config)
+        with torch.no_grad():
+            angles = [model.encode(o).orientation for o in (given.o, given.o_next)]
+            right = given._replace(angle=angles[0], angle_next=angles[1])
+            assert float(losses(model, right)["angle"]) == pytest.approx(0, abs=1e-6)
+            assert float(losses(model, given)["angle"]) > 0.1
+
+    def test_the_object_does_not_move_the_agent(self) -> None:
+        """With cameras on the agent, positions are relative to it."""
+        config = Case("supervised", "mlp", 2, {"egocentric": True}).config
+        model = make(config)
+        losses(model, rows(config))["object"].backward()
+        assert {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None} == {"phi_ext"}
+
     def test_the_terms_are_squared_distances_to_the_truth(self) -> None:
         """In units of the actions' root mean square, over o and o'."""
         config = Case("supervised", "mlp", 2, {}).config

@@ -110,6 +110,12 @@ def test_heat_maps_shrink_to_their_size_and_stay(monkeypatch: pytest.MonkeyPatch
     assert used == pytest.approx([FIRST_STD, (FIRST_STD * LAST_STD) ** 0.5, LAST_STD, LAST_STD])
 
 
+def test_a_reconstruction_is_of_the_second_picture() -> None:
+    model, given = transporter().eval(), batch()
+    model._transported = lambda x, progress: x
+    assert torch.equal(model.reconstruct(given.o, given.o_next), given.o_next)
+
+
 def test_heat_maps_are_round_in_pixels() -> None:
     assert transporter((3, 20, 40)).stretch.tolist() == [1, 2]
     assert transporter((3, 40, 20)).stretch.tolist() == [2, 1]

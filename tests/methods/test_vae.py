@@ -62,6 +62,16 @@ class TestLoss:
         torch.testing.assert_close(total, -bound / (3 * 20 * 20), rtol=1e-4, atol=0)
         torch.testing.assert_close(loss.readings["nats"], kl.mean().detach())
 
+    def test_the_latent_is_drawn_from_the_posterior_which_is_narrow_at_first(self) -> None:
+        model, given, drawn = vae(), batch(), []
+        plain = model.decoder.forward
+        model.decoder.forward = lambda z_int, z_ext: (drawn.append(z_ext), plain(z_int, z_ext))[1]
+        terms(model, given)
+        mean, log_variance = model._posterior(model.phi_ext(model.inputs(torch.cat((given.o, given.o_next)))))
+        noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(1))
+        torch.testing.assert_close(drawn[0], mean + noise * log_variance.exp().sqrt())
+        assert float(log_variance.detach().mean()) == pytest.approx(-4, abs=0.5)
+
     def test_the_prior_gains_its_weight(self) -> None:
         model, given = vae(), batch()
         begin, half, warm, end = (

@@ -162,6 +162,11 @@ class TestPool:
         assert feed.vitals() == {}
         assert shares(feed).mean() == pytest.approx(share, abs=0.03)
 
+    def test_batches_before_the_classes_separate_do_not_count(self) -> None:
+        feed = after(JUDGED, 0.5, contacts=blind)
+        go_on(feed, JUDGED)
+        assert float(feed.memory()["share"]) == pytest.approx(0.5, abs=0.03)
+
     def test_what_was_rare_at_first_may_not_be_so_later(self) -> None:
         feed = after(2 * JUDGED, 0.03)
         feed.source.world.share = 0.4  # type: ignore[attr-defined]

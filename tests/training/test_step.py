@@ -117,12 +117,20 @@ class TestNonFinite:
         assert notes.add([torch.tensor(1.0)], [torch.tensor(math.nan)]).item() == 0
 
 
+class Steep(Toy):
+    def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
+        return Loss({"steep": 1e3 * self.weight.sum()}, {})
+
+
+def test_a_step_uses_its_own_gradient_alone() -> None:
+    run = Run(Steep(), resident(), settings(schedule="paper"), CPU)
+    for _ in range(2):
+        steps(run, 1)
+        assert run.read()["gradient"] == pytest.approx(1e3 * 2**0.5, rel=1e-4)
+
+
 def test_gradients_are_clipped_unless_as_the_paper_trains() -> None:
     """AdamW's first step does not depend on the gradient's size, its moments do."""
-
-    class Steep(Toy):
-        def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-            return Loss({"steep": 1e3 * self.weight.sum()}, {})
 
     def first_moment(model: Model, schedule: str) -> float:
         run = Run(model, resident(), settings(schedule=schedule), CPU)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palpate.config import ModelConfig
-from palpate.encoders import BasicBlock
+from palpate.encoders import BasicBlock, perceptron
 
 Shape = tuple[int, int, int]
 WAVES, FREQUENCY = 256, 6.0  # number of waves, and their spread in radians per root mean square of the actions
@@ -88,9 +88,7 @@ class PictureDecoder(nn.Module):
         self.first = coarse(shape[1:], fold * 2 ** (stages - 1))
         cells = widest * math.prod(self.first)
         self.agent = nn.Sequential(Waves(n), nn.Linear(WAVES, cells, bias=False))
-        self.object = nn.Sequential(
-            nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, cells)
-        )
+        self.object = perceptron(latent, hidden, hidden, cells)
         widths = [max(widest // 2**i, least) for i in range(stages)]
         self.grow = Grow(widest, widths, shape, residual=residual)
 
@@ -105,15 +103,7 @@ class VectorDecoder(nn.Module):
     def __init__(self, n: int, latent: int, out: int, width: int = 256) -> None:
         super().__init__()
         self.waves = Waves(n)
-        self.layers = nn.Sequential(
-            nn.Linear(n + WAVES + latent, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, out),
-        )
+        self.layers = perceptron(n + WAVES + latent, width, width, width, out)
 
     def forward(self, z_int: Tensor, z_ext: Tensor) -> Tensor:
         return self.layers(torch.cat((z_int, self.waves(z_int), z_ext), -1))

@@ -157,10 +157,9 @@ class Selected(Feed):
         contacts = self._contacts(drawn)
         assert contacts is not None  # a pool needs a model with contacts
         self._count(contacts)
-        rare = torch.where(contacts.float().mean() > 0.5, ~contacts, contacts)
-        order = torch.rand(len(rare), generator=generator, device=rare.device)
-        # First the rare class, up to half a batch of it, then the others.
-        order += torch.where(rare, torch.where(rare.cumsum(0) <= count // 2, 1.0, -1.0), 0.0)
+        order = torch.rand(len(contacts), generator=generator, device=contacts.device)
+        # First contacts, up to half a batch, then triples without contact, then the other contacts.
+        order += torch.where(contacts, torch.where(contacts.cumsum(0) <= count // 2, 1.0, -1.0), 0.0)
         return Batch(*(x.index_select(0, order.topk(count).indices) for x in drawn))
 
     def _uncertain(self, count: int, moves: int, generator: torch.Generator) -> Batch:
