@@ -31,6 +31,7 @@ SHORT: dict[str, Any] = {
     "batch_size": 8,
     "log_every": 2,
     "evaluate_every": 2,
+    "optimizer": "adamw",  # a step of Muon costs four times as much on a CPU
     "device": "cpu",
     "progress": False,
 }
@@ -94,11 +95,10 @@ class TestData:
         assert "120 triples" in seer.facts["data"]
         assert not seer.model.training
 
-    @pytest.mark.parametrize("as_text", [True, False])
-    def test_a_file_is_as_good_as_memory(self, feeler: Representation, tmp_path: Path, as_text: bool) -> None:
+    def test_a_file_is_as_good_as_memory(self, feeler: Representation, tmp_path: Path) -> None:
         path = tmp_path / "log.h5"
         vectors().save(path)
-        model = palpate.fit(str(path) if as_text else path, **SHORT)
+        model = palpate.fit(str(path), **SHORT)
         o = vectors().rows(slice(None)).o
         assert torch.equal(model.encode(o).agent, feeler.encode(o).agent)
         with h5py.File(path, "r+"):
@@ -165,18 +165,15 @@ class TestData:
 
 
 class TestSupervised:
-    def test_on_labelled_data(self) -> None:
+    def test_on_a_labelled_file(self, tmp_path: Path) -> None:
         labelled = labelled_vectors()
-        model = palpate.fit(labelled, method="supervised", **(SHORT | {"steps": 60}), learning_rate=0.005)
+        labelled.save(tmp_path / "log.h5")
+        model = palpate.fit(tmp_path / "log.h5", method="supervised", **(SHORT | {"steps": 60}), learning_rate=0.005)
         scores = palpate.evaluate(model, labelled)
         assert scores.l_test < 0.5 * scores.constant["l_test"]
         assert scores.contact_auroc is None
         with pytest.raises(ValueError, match="this model is 'supervised', which does not predict contacts"):
             model.contact(*labelled.transitions.rows(slice(0, 2)))
-
-    def test_on_a_file(self, tmp_path: Path) -> None:
-        labelled_vectors().save(tmp_path / "log.h5")
-        assert palpate.fit(tmp_path / "log.h5", method="supervised", **SHORT).config.method == "supervised"
 
     def test_on_a_world(self) -> None:
         world = stream_world("palpate/SpritesAnisotropic-v0", size=20)
@@ -215,7 +212,7 @@ class TestEncode:
         o = vectors().rows(slice(0, 5)).o.numpy()
         np.testing.assert_array_equal(feeler.encode(o.astype(np.float64)).agent, feeler.encode(o).agent)
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.int64, bool])
+    @pytest.mark.parametrize("dtype", [np.float32, bool])
     def test_wrong_dtype(self, seer: Representation, dtype: type) -> None:
         with pytest.raises(ValueError, match=r"observation has dtype torch\..*; this model was trained on uint8"):
             seer.encode(np.zeros((2, 20, 20, 3), dtype))
@@ -224,9 +221,7 @@ class TestEncode:
         with pytest.raises(ValueError, match="this model was trained on float32"):
             feeler.encode(np.zeros((2, 4), np.uint8))
 
-    @pytest.mark.parametrize(
-        "shape", [(20, 20, 3), (2, 21, 21, 3), (2, 20, 20, 4), (0, 20, 20, 3), (2, 1200), (2, 20, 20)]
-    )
+    @pytest.mark.parametrize("shape", [(20, 20, 3), (2, 20, 20, 4), (0, 20, 20, 3), (2, 1200)])
     def test_wrong_shape(self, seer: Representation, shape: tuple[int, ...]) -> None:
         with pytest.raises(ValueError, match=r"this model reads batches of \(3, 20, 20\)") as error:
             seer.encode(np.zeros(shape, np.uint8))
@@ -247,7 +242,7 @@ class TestEncode:
         with pytest.raises(ValueError, match="the arrays have {'observation': 5, 'action': 4} rows"):
             feeler.would_touch(rows.o, rows.a[:4])
 
-    @pytest.mark.parametrize("count", [4, 5, 7])
+    @pytest.mark.parametrize("count", [4, 7])
     def test_triples_of_unequal_length(self, feeler: Representation, count: int) -> None:
         """Also by an even number, where pairs could be mixed up unnoticed."""
         rows = vectors().rows(slice(0, 6))
@@ -301,18 +296,11 @@ class TestAlign:
         [
             (np.zeros((7, 2)), r"has shape \(7, 2\); allowed is \(20, 2\), one row for each observation"),
             (np.zeros((1, 2)), "has shape"),  # would be broadcast
-            (np.zeros(2), "has shape"),
-            (np.zeros((20, 1)), "has shape"),
             (np.zeros((20, 3)), "has shape"),
-            (np.zeros((20, 2, 1)), "has shape"),
-            (0.5, "has shape"),
             (np.full((20, 2), np.nan), r"is \[nan, nan\] in row 0; all values must be finite"),
-            (np.full((20, 2), np.inf), "must be finite"),
             (np.full((20, 2), 1e300), "must be finite"),
             (np.zeros((20, 2), complex), "has dtype torch.complex128; allowed are real numbers"),
-            (np.zeros((20, 2), bool), "has dtype torch.bool"),
             ([["a", "b"]] * 20, "is not an array of numbers"),
-            (None, "is not an array of numbers"),
         ],
         ids=lambda value: "" if isinstance(value, str) else str(np.shape(value)),
     )
@@ -405,12 +393,14 @@ class TestFindings:
 class TestFolder:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Path:
+        (tmp_path / "run").mkdir()  # an empty folder is no obstacle
         palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
         return tmp_path / "run"
 
     def test_what_a_run_leaves(self, run: Path) -> None:
         names = {path.name for path in run.iterdir()}
-        assert names == {"run.json", "run.toml", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
+        expected = {"run.json", "run.toml", "config.json", "model.safetensors", "metrics.jsonl", "checkpoint"}
+        assert names == expected
         o = vectors().rows(slice(0, 3)).o
         assert palpate.load(run).encode(o).agent.shape == (3, 2)
 
@@ -433,12 +423,7 @@ class TestFolder:
         seer.save(run, overwrite=True)
         assert palpate.load(run).config == seer.config
 
-    def test_an_empty_folder_is_fine(self, tmp_path: Path) -> None:
-        (tmp_path / "run").mkdir()
-        palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
-        assert (tmp_path / "run" / "config.json").exists()
-
-    @pytest.mark.parametrize("foreign", [None, '{"lap": 3}', "no json", "[]"])
+    @pytest.mark.parametrize("foreign", [None, '{"lap": 3}', "no json"])
     def test_a_foreign_folder_is_never_deleted(self, tmp_path: Path, foreign: str | None) -> None:
         """Not even when it happens to hold a file called run.json."""
         folder = tmp_path / "photos"
@@ -530,18 +515,15 @@ class TestFolder:
         assert "steps/s" in err
 
 
-def test_watch_is_called_with_every_reading(tmp_path: Path) -> None:
-    seen: list[int] = []
-    palpate.fit(vectors(), watch=lambda step, readings: seen.append(step), **SHORT)
-    assert seen == [2, 4, 6]
-
-
-def test_same_seed_same_model(feeler: Representation) -> None:
+def test_same_seed_same_model_and_watch_is_called_with_every_reading(feeler: Representation) -> None:
     torch.rand(3)
-    again, other = palpate.fit(vectors(), **SHORT), palpate.fit(vectors(), seed=1, **SHORT)
+    seen: list[int] = []
+    again = palpate.fit(vectors(), watch=lambda step, readings: seen.append(step), **SHORT)
+    other = palpate.fit(vectors(), seed=1, **SHORT)
     o = vectors().rows(slice(0, 9)).o
     assert torch.equal(again.encode(o).object, feeler.encode(o).object)
     assert not torch.equal(other.encode(o).object, feeler.encode(o).object)
+    assert seen == [2, 4, 6]
 
 
 def test_the_unit_of_the_actions_is_the_unit_of_the_positions() -> None:

@@ -118,7 +118,7 @@ def test_moves_are_chosen_where_their_contact_is_predicted(about: dict[str, Any]
         ({"chosen_moves": 0.0}, FRESH | GPU, False),
     ],
 )
-def test_a_last_fit_where_moves_are_chosen(given: dict[str, Any], about: dict[str, Any], refine: bool) -> None:
+def test_refinement_where_moves_are_chosen(given: dict[str, Any], about: dict[str, Any], refine: bool) -> None:
     assert chosen(given, **about)["refine"] is refine
 
 

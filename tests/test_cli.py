@@ -267,7 +267,7 @@ class TestMistakes:
         ("flags", "says"),
         [
             (["--body", "star"], "body is 'star'; allowed is 'ball' or 'outline' or 'ellipse'"),
-            (["--refine"], "refine is True; leave it out: a last fit needs fresh triples"),
+            (["--refine"], "refine is True; leave it out: a refinement needs fresh triples"),
             (["--chosen-moves", "0.5"], "chosen_moves is 0.5; leave it out: the moves of a fixed set are made already"),
             (
                 ["--objective", "paper", "--radius", "0.1"],

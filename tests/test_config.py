@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from palpate.config import BaselineConfig, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
+from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
 from palpate.methods.store import build
 
 
@@ -30,10 +30,6 @@ def picture(*shape: int, **changes: Any) -> ModelConfig:
         (ObjectiveConfig, "refine", 1, "True or False"),
         (ObjectiveConfig, "rest_floor", 0, "more than 0"),
         (ObjectiveConfig, "rest_floor", math.inf, "more than 0"),
-        (BaselineConfig, "latent_dim", 0, "1 to 4096"),
-        (BaselineConfig, "beta", -1.0, "0 or more"),
-        (BaselineConfig, "keypoint_std", 0.0, "more than 0, at most 0.5"),
-        (BaselineConfig, "keypoint_std", 0.6, "more than 0, at most 0.5"),
         (TrainingConfig, "steps", 0, "1 or more"),
         (TrainingConfig, "steps", 2.0, "1 or more"),
         (TrainingConfig, "batch_size", 1, "2 or more: samples are contrasted with each other"),
@@ -41,6 +37,7 @@ def picture(*shape: int, **changes: Any) -> ModelConfig:
         (TrainingConfig, "learning_rate", 0.0, "more than 0"),
         (TrainingConfig, "learning_rate", math.nan, "more than 0"),
         (TrainingConfig, "schedule", "cosine", "'one-cycle' or 'paper'"),
+        (TrainingConfig, "schedule", None, "'one-cycle' or 'paper'"),
         (TrainingConfig, "augment", "sway", "'none' or 'light' or 'shift'"),
         (TrainingConfig, "least_contacts", 1.0, "0 to below 1"),
         (TrainingConfig, "chosen_moves", 1.0, "0 to 0.9"),
@@ -65,7 +62,7 @@ def test_what_is_refused(kind: Any, name: str, value: object, allowed: str) -> N
         ({"observation_shape": (3, 20, 20)}, "the encoder for pictures is 'mlp'; allowed is 'small' or 'resnet18'"),
         ({"n": 0}, "the action's dimension is 0; allowed is 1 to 64"),
         ({"observation_shape": (3, 4)}, r"observation_shape is \[3, 4\]; allowed is 1 or 3 sizes"),
-        ({"observation_dtype": "int8"}, "observation_dtype is 'int8'; allowed is uint8 or float32"),
+        ({"observation_dtype": "int8"}, "observation_dtype is 'int8'; allowed is 'uint8' or 'float32'"),
         ({"shrink": 2}, r"shrink is 2; allowed is 1 to 1 for observations of shape \(12,\)"),
     ],
 )

@@ -56,8 +56,8 @@ def made(kind: str = "ball-3") -> Representation:
     model.inputs.mean.fill_(mean)
     model.inputs.spread.fill_(spread)
     model.inputs.unit.fill_(UNIT)
-    if isinstance(model, Contact) and model.correction is not None:
-        nn.init.normal_(model.correction.coefficients, std=0.1)
+    if isinstance(model, Contact) and model.head.correction is not None:
+        nn.init.normal_(model.head.correction.coefficients, std=0.1)
     return Representation(model, {"origin": [10.0, -20.0, 30.0][: config.n]})
 
 

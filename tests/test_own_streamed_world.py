@@ -102,7 +102,7 @@ def test_a_world_that_only_samples_is_learned() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings(UNTRAINED)
-def test_a_steerable_world_is_learned_by_chosen_moves_and_a_last_fit() -> None:
+def test_a_steerable_world_is_learned_by_chosen_moves_and_refinement() -> None:
     readings: list[dict[str, float]] = []
     model = fit(SteeredDiscs(), steps=300, refine=True, watch=lambda step, values: readings.append(values))
     assert readings[-1]["chosen_moves"] == 0.5
@@ -145,7 +145,7 @@ def test_what_is_no_world_is_refused(world: Any, message: str) -> None:
 
 
 def test_a_world_that_only_samples_has_no_moves_to_choose() -> None:
-    with pytest.raises(ValueError, match=r"chosen_moves is 0\.5; .* does not let the agent choose its moves"):
+    with pytest.raises(ValueError, match=r"chosen_moves is 0\.5; .* this world is not steerable"):
         fit(Discs(), chosen_moves=0.5)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from palpate import cli
 from palpate.cli.parsing import Positional, UsageError, help_text, options_of, parse
-from palpate.config import BaselineConfig, ObjectiveConfig, TrainingConfig
+from palpate.config import ObjectiveConfig, TrainingConfig
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -150,7 +150,7 @@ class TestHelp:
 
     def test_train_has_every_setting(self, command: Command) -> None:
         out = command("train", "--help-all")[1]
-        settings = [each for config in (ObjectiveConfig, TrainingConfig, BaselineConfig) for each in fields(config)]
+        settings = [each for config in (ObjectiveConfig, TrainingConfig) for each in fields(config)]
         assert all(f"--{each.name.replace('_', '-')}" in out for each in settings)
 
     def test_overview(self, command: Command) -> None:

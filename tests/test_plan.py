@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from palpate.choices import Facts
-from palpate.config import BaselineConfig, ObjectiveConfig, TrainingConfig
+from palpate.config import ObjectiveConfig, TrainingConfig
 from palpate.plan import Asked, Plan, plan
 from palpate.traits import METHODS
 
@@ -90,7 +90,6 @@ def test_the_methods_name(options: dict[str, Any], name: str) -> None:
         ({"method": "egocentric"}, "method is 'egocentric'; allowed is one of interaction, vae, "),
         ({"objective": "papper"}, "objective is 'papper'; allowed is one of contact, paper, paper-gaussian, or"),
         ({"objective": "vae"}, "objective is 'vae'; allowed is one of contact, paper, paper-gaussian, or"),
-        ({"baseline": BaselineConfig(beta=2.0)}, "baseline is given, which the method 'contact' does not use"),
         ({"method": "vae", "objective": "paper"}, "objective is 'paper', which the method 'vae' does not use"),
         ({"objective": "paper", "scene": {"egocentric": True}}, "egocentric is True; allowed is False for 'paper'"),
         ({"method": "vae", "scene": {"egocentric": True}}, "egocentric is True; allowed is False for 'vae'"),
@@ -98,7 +97,7 @@ def test_the_methods_name(options: dict[str, Any], name: str) -> None:
         ({"method": "vae", "scene": {"radius": 0.1}}, "radius is 0.1; leave it out: the method 'vae' learns no body"),
         ({"method": "supervised", "scene": {"rest_floor": 0.1}}, "rest_floor is 0.1; leave it out"),
         ({"scene": {"egocentric": True, "refine": True}}, "refine is True; leave it out: the method 'egocentric'"),
-        ({"method": "vae", "shrink": 2}, "shrink is 2; leave it out: the method 'vae' draws pictures"),
+        ({"method": "vae", "shrink": 2}, "shrink is 2; leave it out: the method 'vae' reconstructs pictures"),
         ({"method": "vae", "training": {"chosen_moves": 0.5}}, "chosen_moves is 0.5; leave it out: the method 'vae'"),
         ({"method": "vae", "training": {"augment": "shift"}}, "augment is 'shift'; allowed is 'none' or 'light'"),
         ({"method": "supervised", "training": {"augment": "shift"}}, "whose targets are not shifted"),
@@ -113,9 +112,9 @@ def test_what_would_be_ignored_is_refused(options: dict[str, Any], says: str) ->
 @pytest.mark.parametrize(
     ("options", "facts", "says"),
     [
-        ({"scene": {"refine": True}}, SET, "refine is True; leave it out: a last fit needs fresh triples"),
-        ({"training": {"chosen_moves": 0.5}}, SET, "chosen_moves is 0.5; leave it out: the moves of a fixed set"),
-        ({"training": {"chosen_moves": 0.5}}, STREAM._replace(steerable=False), "does not let the agent choose"),
+        ({"scene": {"refine": True}}, SET, "refine is True; leave it out: a refinement needs fresh triples"),
+        ({"training": {"chosen_moves": 0.5}}, SET, "chosen_moves is 0.5; leave it out: the moves of a data set"),
+        ({"training": {"chosen_moves": 0.5}}, STREAM._replace(steerable=False), "this world is not steerable"),
         ({"training": {"augment": "light"}}, SET._replace(shape=(6,)), "augment is 'light'; leave it out"),
     ],
 )

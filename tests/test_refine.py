@@ -1,4 +1,4 @@
-"""The last fit: a polynomial correction of positions, kept only where it explains other contacts better."""
+"""Refinement: a polynomial correction of positions, kept only where it explains other contacts better."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from palpate import refine as module
 from palpate.bodies.ellipse import Ellipse
-from palpate.bodies.outline import Outline
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
@@ -109,11 +108,9 @@ def never() -> Batch:
     raise AssertionError("nothing is to be drawn")
 
 
-@pytest.mark.parametrize(
-    ("body", "missed"), [("ball", 0.0), pytest.param("outline", 0.0, marks=pytest.mark.slow), ("ball", 0.01)]
-)
-def test_finds_the_error_that_positions_have_in_common(body: str, missed: float) -> None:
-    model = model_with(bent, body, radius=0.27)
+@pytest.mark.parametrize("missed", [0.0, 0.01])
+def test_finds_the_error_that_positions_have_in_common(missed: float) -> None:
+    model = model_with(bent, radius=0.27)
     with torch.no_grad():
         model.raw_softness.fill_(-2.0)
     before = error(model)
@@ -121,22 +118,18 @@ def test_finds_the_error_that_positions_have_in_common(body: str, missed: float)
     assert error(model) < before / 2.5
     assert model.vitals()["radius"] == pytest.approx(0.3, rel=0.02)
     assert model.vitals()["softness"] < 0.01
-    assert all(p.requires_grad for p in model.movable)
-    assert model.correction is not None
-    assert not model.correction.coefficients.requires_grad
-    if isinstance(model.head[0], Outline):
-        assert model.head[0].waves.abs().max() > 1e-4
+    assert all(p.requires_grad for p in (*model.head.learned, model.raw_softness))
+    assert model.head.correction is not None
+    assert not model.head.correction.coefficients.requires_grad
     model.refine(never, STEPS)  # not a second time: the field would be measured anew
 
 
-@pytest.mark.slow
 def test_a_body_that_turns_is_fitted_too() -> None:
     along = torch.tensor([[100.0, 0.0]])  # in the unit disc it has length 1
     model = model_with(lambda place: torch.cat((place, UNIT * along.expand(len(place), 2)), 1), "ellipse")
-    model.refine(world(0.3, 1, ratio=2.0), 60)
+    model.refine(world(0.3, 1, ratio=2.0), 24)
     assert isinstance(model.head[0], Ellipse)
-    assert model.vitals()["ratio"] == pytest.approx(2.0, rel=0.05)
-    assert model.vitals()["rim"] < 0.1  # it was 0.49, and this is an ellipse
+    assert model.vitals()["ratio"] == pytest.approx(2.0, rel=0.05)  # it was 3
 
 
 def test_a_correction_is_not_kept_for_the_sake_of_a_sharper_boundary() -> None:
@@ -157,8 +150,8 @@ def test_where_other_triples_are_explained_worse_all_stays() -> None:
     model.refine(lambda: next(drawn), STEPS)
     changed = {name for name, x in model.state_dict().items() if not x.equal(state[name]) and not x.isnan().any()}
     assert changed == {f"head.correction.{name}" for name in ("centre", "reach", "mixing")}  # it was tried
-    assert model.correction is not None
-    assert not model.correction.fitted
+    assert model.head.correction is not None
+    assert not model.head.correction.fitted
 
 
 def test_no_more_triples_than_memory_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +175,8 @@ def test_nothing_is_drawn_where_nothing_is_to_be_fitted() -> None:
 def test_positions_that_are_not_finite_are_left_alone() -> None:
     model = model_with(lambda place: torch.where(place > 0.9, torch.inf, place))
     model.refine(world(0.3, 1), 60)
-    assert model.correction is not None
-    assert not model.correction.fitted
+    assert model.head.correction is not None
+    assert not model.head.correction.fitted
 
 
 def test_nothing_is_kept_that_cannot_be_judged() -> None:

@@ -9,7 +9,7 @@ from balls import balls
 
 import palpate
 from palpate.choices import Choice
-from palpate.config import BaselineConfig, ObjectiveConfig, TrainingConfig
+from palpate.config import ObjectiveConfig, TrainingConfig
 from palpate.envs.registration import stream_world
 from palpate.plan import Asked
 from palpate.runfile import run_file
@@ -22,12 +22,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact
 def test_given_settings_are_values_and_chosen_ones_comments() -> None:
     asked = Asked(
         method="vae",
-        baseline=BaselineConfig(beta=0.5),
         scene=ObjectiveConfig(body="ball", egocentric=True),
         training=TrainingConfig(steps=7, learning_rate=1e-05),
     )
     text = run_file({"data": 'a "b".h5'}, asked, [Choice("encoder", "mlp", "vectors")])
-    expected = {"method": "vae", "body": "ball", "egocentric": True, "steps": 7, "learning_rate": 1e-05, "beta": 0.5}
+    expected = {"method": "vae", "body": "ball", "egocentric": True, "steps": 7, "learning_rate": 1e-05}
     assert tomllib.loads(text) == {"data": 'a "b".h5', **expected}
     assert '\n# encoder = "mlp"  # vectors\n' in text
 

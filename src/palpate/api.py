@@ -1,7 +1,6 @@
 """`fit` and `evaluate`: they combine data, model and training loop."""
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from palpate import __version__
-from palpate.config import BaselineConfig, Encoder, ObjectiveConfig, TrainingConfig
+from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
@@ -21,7 +20,7 @@ from palpate.methods.base import Encoding, Model
 from palpate.methods.store import build
 from palpate.metrics import Scores, measure
 from palpate.plan import Asked, plan
-from palpate.progress import bar, say
+from palpate.progress import Rate, bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
 from palpate.runfile import RUN_FILE, run_file
@@ -30,10 +29,10 @@ from palpate.training.loop import train, training_device
 from palpate.training.state import steps_done
 from palpate.traits import traits_of
 
-COINCIDENCE = 0.02  # share of test triples that may be in the training set by chance
+COINCIDENCE = 0.02  # share of test triples that may be training triples by chance
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples per block, as float32
 WATCHED_ROWS = 1000  # test triples evaluated during a run
-ASSESSED_ROWS = 512  # fresh triples of a stream, to judge the model by
+ASSESSED_ROWS = 512  # fresh triples that the quality of a streamed run is estimated from
 
 
 def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
@@ -56,7 +55,7 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
 
 
 def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
-    """A representation's answers for all triples, block by block; None for what it cannot answer."""
+    """A representation's outputs for all triples, block by block; None for what its method does not have."""
     encodings, contacts, touches = [], [], []
     for block in labelled.transitions.blocks():
         rows = labelled.transitions.rows(block)
@@ -84,7 +83,6 @@ def fit(
     egocentric: bool = False,
     refine: bool | None = None,
     rest_floor: float | None = None,
-    baseline: BaselineConfig | None = None,
     training: TrainingConfig | None = None,
     test: Labelled | str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -98,8 +96,7 @@ def fit(
     `data` are `Transitions`, a file of them, or a world that streams fresh ones: an id such as "palpate/Sprites-v0", or
     any object with the protocol `palpate.data.stream.World`. `fit` chooses settings that are left out, shows them, and
     keeps them with the reason in `facts["choices"]`. `body`, `radius`, `egocentric`, `refine` and `rest_floor` are
-    those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps, seed, device...); `baseline` is
-    for the methods "vae" and "transporter".
+    those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps, seed, device...).
 
     With `out` the run is a folder: it can be interrupted and resumed, and holds the model at the end. `test`, labelled
     triples or a file of them, is only for measuring; the curve uses its first thousand triples. `watch` is called with
@@ -118,7 +115,6 @@ def fit(
         encoder=encoder,
         shrink=shrink,
         scene=scene,
-        baseline=baseline or BaselineConfig(),
         training=config,
     )
     traits = traits_of(asked.name)
@@ -192,7 +188,7 @@ def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
 def _evaluation(
     held_out: Batch | None, test: Labelled | None, facts: Mapping[str, Any], device: torch.device
 ) -> Callable[[Model], dict[str, float]] | None:
-    """What is measured during the run: the label-free criterion and, with a test set, the scores."""
+    """Evaluation during the run: the label-free criterion and, with test triples, the scores."""
     if held_out is None and test is None:
         return None
     blocks = _blocks(held_out)
@@ -240,21 +236,18 @@ class _Display:
     SHOWN = ("agent", "scout", "contact", "touch", "stay", "object", "reconstruction")
 
     def __init__(self, advance: Callable[[int, str], None], watch: Callable[[int, dict[str, float]], None] | None):
-        self._advance, self._watch = advance, watch
-        self._first: tuple[int, float] | None = None
+        self._advance, self._watch, self._rate = advance, watch, Rate()
 
     def __call__(self, step: int, readings: dict[str, float]) -> None:
-        now = time.monotonic()
-        self._first = self._first or (step, now)
-        since, began = self._first
+        rate = self._rate(step)
         shown = [f"{name} {readings[name]:.2g}" for name in self.SHOWN if name in readings]
         if "contact_share" in readings:
             selected = f", selected from {readings['pool']:.0f} batches" if "pool" in readings else ""
             shown.append(f"contacts {readings['contact_share']:.0%}{selected}")
         if "l_test" in readings:
             shown.append(f"L_test {readings['l_test']:.2g}")
-        if step > since:
-            shown.append(f"{(step - since) / (now - began):.3g} steps/s")
+        if rate:
+            shown.append(f"{rate:.3g} steps/s")
         self._advance(step, "  ".join(shown))
         if self._watch:
             self._watch(step, readings)

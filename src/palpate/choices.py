@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 from palpate.traits import Traits
 
-# Larger pictures are averaged to about this many pixels on a side: a step costs less, and a body is still seen.
+# Larger pictures are averaged to about this many pixels on a side: a step costs less, and a body is still visible.
 SMALL_SIDE, LARGE_SIDE = 64, 128
 CHOSEN_MOVES = 0.5  # of a batch
 SMALL_RATE = 5e-3
 FRESH_REST, FIXED_REST = 0.02, 0.1  # smallest scale of L_- in the plane
-FEWEST_BATCHES = 8  # in a set: with fewer, every batch would contrast the same triples
+FEWEST_BATCHES = 8  # in a data set: with fewer, every batch would contrast the same triples
 
 
 class Choice(NamedTuple):
@@ -29,8 +29,8 @@ class Facts(NamedTuple):
 
     shape: tuple[int, ...]  # of an observation
     n: int  # dimension of the actions
-    triples: int | None  # None: a world that streams fresh ones
-    steerable: bool  # a world whose agent can choose its moves
+    triples: int | None  # of a data set; None: a streamed world
+    steerable: bool  # a streamed world in which moves can be chosen
     device: str
 
     @property
@@ -76,7 +76,7 @@ def _encoder(facts: Facts) -> tuple[str, str]:
 def _shrink(facts: Facts, encoder: str, traits: Traits) -> tuple[int, str]:
     side = LARGE_SIDE if encoder == "resnet18" else SMALL_SIDE
     if not facts.picture:
-        return 1, "no pictures"
+        return 1, "observations are not pictures"
     height, width = facts.shape[1:]
     if traits.reconstructs or max(height, width) <= side:
         return 1, "pictures keep their size"
@@ -102,7 +102,7 @@ def _batch_size(facts: Facts) -> tuple[int, str]:
 
 
 def _steps(facts: Facts, encoder: str, optimizer: str) -> tuple[int, str]:
-    """More triples allow more steps before they are memorised; the held-out ones choose the best weights."""
+    """More triples allow more steps before they are memorised."""
     if facts.triples is None:
         return 2500, "fresh triples at every step"
     if encoder == "resnet18":
@@ -118,7 +118,7 @@ def _steps(facts: Facts, encoder: str, optimizer: str) -> tuple[int, str]:
 
 def _augment(facts: Facts, encoder: str, traits: Traits) -> tuple[str, str]:
     if facts.fresh or not facts.picture:
-        return "none", "fresh triples at every step" if facts.fresh else "no pictures"
+        return "none", "fresh triples at every step" if facts.fresh else "observations are not pictures"
     if encoder == "resnet18" and traits.shifts:
         return "shift", "a large network would memorise repeated pictures"
     return "light", "changing light prevents networks from memorising repeated pictures"
@@ -126,9 +126,9 @@ def _augment(facts: Facts, encoder: str, traits: Traits) -> tuple[str, str]:
 
 def _chosen_moves(facts: Facts, traits: Traits) -> tuple[float, str]:
     if not facts.fresh:
-        return 0.0, "the moves of a fixed set are made already"
+        return 0.0, "the moves of a data set are fixed"
     if not facts.steerable:
-        return 0.0, "this world does not let the agent choose"
+        return 0.0, "this world is not steerable"
     if not traits.predicts:
         return 0.0, "this method predicts no contacts"
     return CHOSEN_MOVES, "moves with an uncertain contact are the most informative"
@@ -142,12 +142,12 @@ def _body(facts: Facts, given: Mapping[str, Any]) -> tuple[str, str]:
 
 def _refine(facts: Facts, traits: Traits, moves: float, small_and_fresh: bool) -> tuple[bool, str]:
     if not facts.fresh:
-        return False, "a last fit needs fresh triples"
+        return False, "a refinement needs fresh triples"
     if not traits.refines or not moves:
-        return False, "a last fit needs chosen moves and a fixed camera"
+        return False, "a refinement needs chosen moves and a fixed camera"
     if small_and_fresh:
-        return False, "small CNNs gain little from a last fit"
-    return True, "a last fit to the contacts of many fresh triples at once"
+        return False, "small CNNs gain little from a refinement"
+    return True, "a refinement corrects smooth position bias"
 
 
 def _rest_floor(facts: Facts, traits: Traits) -> tuple[float, str]:

@@ -1,9 +1,10 @@
 """Observation -> features. An encoder is any module from an observation to a flat vector of `width` numbers.
 
-Pictures keep where things are: the last feature map is flattened, never averaged. Views are stacked on the channels.
+The last feature map is flattened, not averaged, so it keeps where things are. Views are stacked on the channels.
 """
 
 import math
+from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -54,9 +55,9 @@ class ResNet18(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Strided convolutions down to at most 9 x 9: learns Sprites in minutes on two cores.
+    """Strided convolutions down to at most 9 x 9, for CPUs.
 
-    The first one is wide and takes steps of 3: on a CPU its backward pass is what a training step costs.
+    The first one has a stride of 3: on a CPU its backward pass is most of the cost of a training step.
     """
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
@@ -81,14 +82,15 @@ class MLP(nn.Module):
     def __init__(self, shape: tuple[int], width: int = 256) -> None:
         super().__init__()
         self.width = width
-        self.layers = nn.Sequential(
-            nn.Linear(shape[0], width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-        )
+        self.layers = perceptron(shape[0], width, width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
+        return F.relu(self.layers(x))
+
+
+def perceptron(*widths: int) -> nn.Sequential:
+    """Linear layers between these widths, with ReLUs between them."""
+    layers: list[nn.Module] = []
+    for width_in, width in pairwise(widths):
+        layers += [nn.Linear(width_in, width), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

@@ -65,7 +65,7 @@ class ObjectHead(nn.Module):
         return Objects(position, torch.stack([self[i].pose(rest[:, i]) for i in range(len(self))], 1))
 
     def clearance(self, objects: Objects, path: Segment) -> Tensor:
-        """How far each path passes from each object, `[b, k]`."""
+        """Clearance of each path from each object, `[b, k]`."""
         return self._each_body(lambda body, z, pose: clearance(body, z, pose, path), objects)
 
     def covariances(self, objects: Objects) -> Tensor | None:
@@ -85,8 +85,10 @@ class ObjectHead(nn.Module):
         return _stacked([self[i].orientation(objects.pose[:, i]) for i in range(len(self))])
 
     def borders(self, objects: Objects) -> Tensor | None:
-        """Points `[b, k, points, 2]` of closed lines around the objects' positions; None for points, and outside the
-        plane."""
+        """Boundaries as closed lines of points `[b, k, points, 2]` around the objects' positions.
+
+        None for points, and outside the plane.
+        """
         if self.group.n != 2 or self.covariances(objects) is None:
             return None
         u = around(BORDER_DIRECTIONS, objects.position)

@@ -1,7 +1,6 @@
-"""What moves the weights: Muon for the matrices inside the networks, AdamW for everything else.
+"""Optimisers: Muon for the matrices inside the networks, AdamW for everything else.
 
-Both take a learning rate that is a tensor and leave everything alone where `found_inf` is set, so that a step never
-asks the host.
+The learning rate is a tensor, and nothing changes if `found_inf` is set, so a step never waits for the host.
 """
 
 from collections.abc import Iterable
@@ -11,21 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-LEAST_SIDE = 16  # of a matrix for Muon: layers that read or say a few numbers have too few directions
+LEAST_SIDE = 16  # of a matrix for Muon: layers with few inputs or outputs have too few directions
 MOMENTUM = 0.95
 ITERATIONS = 5
-# One iteration takes a singular value s to a s + b s^3 + c s^5; five of them take all but tiny ones to around 1
+# One iteration maps a singular value s to a s + b s^3 + c s^5; five of them map all but tiny ones to about 1
 # (Jordan et al. 2024).
 QUINTIC = (3.4445, -4.7750, 2.0315)
-# Root mean square of an entry of a step, in learning rates: about that of AdamW, so that one rate serves both.
+# Root mean square of an entry of a step, in learning rates: about that of AdamW, so both can use one rate.
 STEP = 0.2
 
 
 class Muon(Optimizer):
-    """Momentum of each matrix with all its singular values made 1: every direction is learned at the same speed.
+    """Momentum of each matrix with all singular values set to 1: every direction is learned at the same speed.
 
-    A convolution is the matrix `[out, in * height * width]`. Matrices of one shape are taken together. Steps do not
-    shrink with the gradient, not even where it is 0: only the learning rate ends them.
+    A convolution is the matrix `[out, in * height * width]`. Matrices of one shape are processed together. Steps do not
+    shrink with the gradient, only with the learning rate.
     """
 
     def __init__(self, params: Iterable[Any], *, lr: Tensor, weight_decay: float) -> None:
@@ -81,7 +80,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 def make_optimizers(
     groups: list[dict[str, Any]], *, weight_decay: float, orthogonalise: bool, device: torch.device
 ) -> list[Optimizer]:
-    """One or two optimisers for groups of parameters, whose other entries they keep; rates are 0 at first."""
+    """One or two optimisers for groups of parameters, which keep their other entries; rates are 0 at first."""
     muon: list[dict[str, Any]] = []
     adam: list[dict[str, Any]] = []
     for group in groups:

@@ -107,8 +107,8 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
 
 def _facts(model: Representation) -> dict[str, str]:
     config = asdict(model.config)
-    parts = ("baseline",) if traits_of(model.config.method).reconstructs else ("objective",)
-    facts = {k: str(v) for k, v in config.items() if k not in ("objective", "baseline")}
+    facts = {k: str(v) for k, v in config.items() if k != "objective"}
     facts = {"data": str(model.facts.get("data", "")), **facts}
-    facts |= {f"{part} {k}": str(v) for part in parts for k, v in config[part].items()}
+    if not traits_of(model.config.method).reconstructs:
+        facts |= {f"objective {k}": str(v) for k, v in config["objective"].items()}
     return facts | {f"training {k}": str(v) for k, v in model.facts.get("training", {}).items()}

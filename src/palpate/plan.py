@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from palpate.choices import Choice, Facts, choose
-from palpate.config import BaselineConfig, Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
+from palpate.config import Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
 from palpate.traits import Traits, resolve, traits_of
 
 OF_TRAINING = ("steps", "batch_size", "optimizer", "learning_rate", "augment", "chosen_moves")
@@ -20,7 +20,6 @@ class Asked:
     encoder: Encoder | None = None
     shrink: int | None = None
     scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    baseline: BaselineConfig = field(default_factory=BaselineConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     @property
@@ -64,33 +63,30 @@ def plan(asked: Asked, facts: Facts) -> Plan:
         n=facts.n,
         shrink=chosen["shrink"],
         objective=replace(asked.scene, **{name: chosen[name] for name in OF_OBJECTIVE if name in chosen}),
-        baseline=asked.baseline,
     )
-    _demand_fit(name, traits, given, facts, training)
-    if asked.baseline != BaselineConfig() and not traits.reconstructs:
-        raise ValueError(f"baseline is given, which the method {name!r} does not use; leave it out")
+    _require_fit(name, traits, given, facts, training)
     return Plan(model, training, choices, [choice for choice in choices if choice.name not in given])
 
 
-def _demand_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts, training: TrainingConfig) -> None:
+def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts, training: TrainingConfig) -> None:
     """Refuse settings that the method or the data would ignore."""
     supervised = not traits.unsupervised  # it learns the angle of a body that turns
     for setting, fits, why in (
         ("body", traits.has_body or supervised, f"the method {name!r} learns no body"),
         ("radius", traits.has_body, f"the method {name!r} learns no body"),
         ("rest_floor", traits.has_body, f"the method {name!r} learns no body"),
-        ("refine", traits.refines, f"the method {name!r} has no last fit"),
-        ("refine", facts.fresh, "a last fit needs fresh triples from a streamed world"),
-        ("shrink", not traits.reconstructs, f"the method {name!r} draws pictures of the size that it sees"),
-        ("chosen_moves", facts.fresh, "the moves of a fixed set are made already"),
-        ("chosen_moves", facts.steerable or not facts.fresh, "this world does not let the agent choose its moves"),
+        ("refine", traits.refines, f"the method {name!r} has no refinement"),
+        ("refine", facts.fresh, "a refinement needs fresh triples from a streamed world"),
+        ("shrink", not traits.reconstructs, f"the method {name!r} reconstructs pictures at full size"),
+        ("chosen_moves", facts.fresh, "the moves of a data set are fixed"),
+        ("chosen_moves", facts.steerable or not facts.fresh, "this world is not steerable"),
         ("chosen_moves", traits.predicts, f"the method {name!r} predicts no contacts"),
     ):
         value = given.get(setting)
         if value and not fits and not (setting == "shrink" and value == 1):
             raise ValueError(f"{setting} is {value!r}; leave it out: {why}")
     if given.get("augment", "none") != "none" and not facts.picture:
-        raise ValueError(f"augment is {given['augment']!r}; leave it out: observations are no pictures")
+        raise ValueError(f"augment is {given['augment']!r}; leave it out: observations are not pictures")
     if training.augment == "shift" and not traits.shifts:
         raise ValueError(
             f"augment is 'shift'; allowed is 'none' or 'light' for the method {name!r}, whose targets are not shifted"

@@ -1,4 +1,4 @@
-"""The optional last fit: a polynomial correction of smooth position bias, after training.
+"""The optional refinement: a polynomial correction of smooth position bias, after training.
 
 A training step sees few triples, and hardly any of the bias that a whole region shares. So the networks stay fixed, and
 a polynomial of the positions is fitted, with the bodies, to the contacts of many fresh triples at once.
@@ -8,36 +8,30 @@ Legend: n ambient dimension, t terms; `...` any batch shape.
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-
-from palpate.data.transitions import Batch
 
 DEGREE = 9
 OUTLIERS = 0.002  # share of positions beyond each border of the field; they get the correction at the border
 WEAKEST = 1e-6  # mean square of a mixture of terms, relative to the largest; weaker ones are not amplified
 ITERATIONS = 60  # of L-BFGS
 SHARE, JUDGES = 0.12, 0.2  # batches for the fit per training step; share of them that only judge the fit
-MOST_TRIPLES = 100_000  # in all batches together: L-BFGS uses them at once
+MOST_TRIPLES = 100_000  # of all batches together: L-BFGS uses them at once
 
 
 class Correction(nn.Module):
     """z + p(z), with a polynomial p of all terms up to a degree; p starts at zero."""
-
-    centre: Tensor
-    reach: Tensor
-    mixing: Tensor
 
     def __init__(self, n: int, degree: int = DEGREE) -> None:
         super().__init__()
         self.powers: list[tuple[int, ...]] = [
             axes for count in range(degree + 1) for axes in itertools.combinations_with_replacement(range(n), count)
         ]
-        self.register_buffer("centre", torch.zeros(n))
-        self.register_buffer("reach", torch.ones(n))
-        self.register_buffer("mixing", torch.eye(len(self.powers)))
+        self.centre = nn.Buffer(torch.zeros(n))
+        self.reach = nn.Buffer(torch.ones(n))
+        self.mixing = nn.Buffer(torch.eye(len(self.powers)))
         self.coefficients = nn.Parameter(torch.zeros(len(self.powers), n), requires_grad=False)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -68,50 +62,35 @@ class Correction(nn.Module):
 Evidence = TypeVar("Evidence", bound=tuple[Any, ...])
 
 
-class Refinable(Protocol[Evidence]):
-    """A model with a last fit."""
-
-    @property
-    def correction(self) -> Correction | None: ...
-
-    def separable(self) -> bool:
-        """Whether contacts separate from other triples."""
-
-    def evidence(self, batch: Batch) -> Evidence:
-        """The networks' outputs for triples: a tuple of tensors [b, ...]."""
-
-    def uncorrected(self, evidence: Evidence) -> Tensor:
-        """The positions [N, n] that the correction applies to."""
-
-    def surprise(self, evidence: Evidence) -> Tensor:
-        """-log P(contacts) of the evidence, given the correction and the bodies."""
-
-    @property
-    def movable(self) -> list[nn.Parameter]:
-        """Parameters that are fitted beside the correction."""
-
-
 @torch.no_grad()
-def refine(model: Refinable[Any], draw: Callable[[], Batch], steps: int) -> None:
-    """Fit the correction to drawn batches, whose number is proportional to `steps`.
+def refine(
+    correction: Correction,
+    bodies: list[nn.Parameter],
+    draw: Callable[[], Evidence],
+    positions: Callable[[Evidence], Tensor],
+    surprise: Callable[[Evidence], Tensor],
+    steps: int,
+) -> None:
+    """Fit the correction, and the parameters of the bodies, to triples whose number is proportional to `steps`.
 
-    The fit is kept only if it also explains other triples better.
+    `draw` returns the networks' outputs for a batch: a named tuple of tensors [b, ...]. `positions` are those that the
+    correction applies to, [N, n]. `surprise` is -log P(contacts), given the correction and the bodies. The fit is kept
+    only if it also explains other triples better.
     """
-    correction, count = model.correction, math.ceil(SHARE * steps)
-    if correction is None or correction.fitted or count < 2 or not model.separable():
+    count = math.ceil(SHARE * steps)
+    if correction.fitted or count < 2:
         return
-    drawn = [model.evidence(draw())]
+    drawn = [draw()]
     count = min(count, max(2, MOST_TRIPLES // len(drawn[0][0])))
-    drawn += [model.evidence(draw()) for _ in range(count - 1)]
+    drawn += [draw() for _ in range(count - 1)]
     judging = math.ceil(JUDGES * count)
     others, fitted = (
         type(drawn[0])(*map(torch.cat, zip(*part, strict=True))) for part in (drawn[:judging], drawn[judging:])
     )
-    positions = model.uncorrected(fitted)
-    if not positions.isfinite().all():
+    if not positions(fitted).isfinite().all():
         return
-    correction.measure(positions)
-    keep_best(correction, model.movable, lambda: model.surprise(fitted), lambda: model.surprise(others))
+    correction.measure(positions(fitted))
+    keep_best(correction, bodies, lambda: surprise(fitted), lambda: surprise(others))
 
 
 @torch.no_grad()

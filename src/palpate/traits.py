@@ -1,4 +1,4 @@
-"""The methods by name, and what each can do. Without torch, so settings are chosen before anything heavy loads."""
+"""The methods by name, and what each can do. Free of torch, so that settings are chosen before it is imported."""
 
 import sys
 from importlib import import_module
@@ -8,13 +8,13 @@ from palpate.config import Method, Objective
 
 
 class Traits(NamedTuple):
-    """What other code needs of a method before its model is built."""
+    """Properties of a method that other code needs before a model is built."""
 
-    home: str  # module:class
-    reconstructs: bool = False  # it draws pictures of the size that it sees
+    home: str  # module:Class
+    reconstructs: bool = False  # it reconstructs pictures at full size
     shifts: bool = False  # its losses allow a shift common to all pictures of a batch
     predicts: bool = False  # it predicts contacts from geometry, so that moves can be chosen
-    refines: bool = False  # it has a last fit
+    refines: bool = False  # it has a refinement
     has_body: bool = False  # it learns a body
     muon: bool = False  # it gains from Muon and from higher learning rates
     unsupervised: bool = True
@@ -61,10 +61,10 @@ def resolve(method: str, objective: str, egocentric: bool) -> str:
 
 
 def method_class(name: str) -> Any:
-    """The class behind a name.
+    """The class of a method.
 
-    A file may name any module, and importing it would run its code: only our variants are imported here, and modules
-    of others must have been.
+    A model's file may name any module, and importing a module runs its code. So only our own modules are imported here;
+    others must be imported already.
     """
     module, _, kind = traits_of(name).home.partition(":")
     if module not in ("palpate.reproduce.variants", *sys.modules) and name not in METHODS:

@@ -14,7 +14,7 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from palpate.bodies import BODIES, make_body
-from palpate.bodies.base import SHAPE_FROM, Body, clearance
+from palpate.bodies.base import LR_SCALE, SHAPE_FROM, Body, clearance
 from palpate.bodies.gaussian import Gaussian
 from palpate.bodies.planar import DIRECTIONS
 from palpate.bodies.point import Point
@@ -206,6 +206,9 @@ def test_every_learned_scalar_is_in_one_group_and_the_size_is_learned_first(name
     assert all(group["weight_decay"] == 0 for group in groups)
     early = [p for group in groups if group.get("starts", 0) < SHAPE_FROM for p in group["params"]]
     assert [id(p) for p in early] == [id(p) for name, p in body.named_parameters() if name == "log_radius"]
+    rates = {id(p): group.get("lr_scale", 1.0) for group in groups for p in group["params"]}
+    for name, p in body.named_parameters():
+        assert rates[id(p)] == (1.0 if name == "log_ratio" else LR_SCALE)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -216,6 +219,7 @@ def test_a_ball_and_a_point_in_any_dimension(n: int) -> None:
     distance = path.distance2(centre).sqrt()
     assert_close(clearance(ball, centre, none, path), distance - 0.3, atol=1.1e-3, rtol=0)
     assert_close(clearance(Point(n), centre, none, path), distance, atol=1.1e-3, rtol=0)
+    assert not Point(n).size(none).any()
     assert_close(ball.covariance(none), 0.09 * torch.eye(n, dtype=torch.float64).expand(8, n, n), rtol=1e-6, atol=0)
 
 

@@ -47,6 +47,13 @@ def test_a_ratio_below_one_is_the_other_axis() -> None:
     assert_close(other.orientation(-pose), torch.tensor([0.4, 2.0]))
 
 
+def test_a_rim_never_takes_all_of_the_short_axis() -> None:
+    """Around a line the support would have a corner."""
+    body = Ellipse(2)
+    body.raw_rim.data.fill_(100.0)
+    assert body.rim.item() == pytest.approx(0.98)
+
+
 def test_turning_moves_the_tips() -> None:
     """A little turn moves them by the angle times the long semi-axis, and there is no gradient that shortens it."""
     body, angle = Ellipse(2), torch.tensor([0.3, 0.31])

@@ -57,8 +57,8 @@ def test_a_path_that_ends_beside_the_flat_of_a_side() -> None:
 
 def test_the_diamond_is_found() -> None:
     """Given the true positions, the likelihood finds the four corners and is the better for it."""
-    triple = Sprites().sample(4000, torch.Generator().manual_seed(0))
-    path, none = Segment(triple.agent, triple.displacement), torch.zeros(4000, 0)
+    triple = Sprites().sample(1500, torch.Generator().manual_seed(0))
+    path, none = Segment(triple.agent, triple.displacement), torch.zeros(1500, 0)
 
     def fitted(name: str) -> tuple[float, Tensor]:
         body, log_softness = make_body(name, 2), nn.Parameter(torch.tensor(math.log(0.004)))

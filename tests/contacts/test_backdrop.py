@@ -42,6 +42,23 @@ def test_what_is_left_is_the_object(learned: tuple[Backdrop, torch.Generator, fl
     assert (left.flatten(1).argmax(1) == ball.flatten(1).long().argmax(1)).all()
 
 
+def test_between_grid_points_pictures_are_interpolated() -> None:
+    """Pictures that are a linear function of the position, and positions beyond the grid."""
+    backdrop = Backdrop((1,), 2)
+    side = torch.arange(backdrop.cells, dtype=torch.float32)
+    backdrop.pictures.copy_((side + 100 * side[:, None]).reshape(-1, 1))  # the first axis varies fastest
+    z = torch.tensor([[0.3, -1.1], [-2.0, 2.0], [9.0, 9.0]])
+    x, y = ((z / 2).clamp(-1, 1) + 1).T / 2 * (backdrop.cells - 1)
+    torch.testing.assert_close(backdrop._between(backdrop.pictures, *backdrop._corners(z))[:, 0], x + 100 * y)
+
+
+def test_deviations_are_measured_in_usual_ones_and_keep_their_sign() -> None:
+    """With a usual deviation of 0.5: nothing below 4 times that, and no more than 12 times."""
+    backdrop = Backdrop((5,), 2).eval()
+    left = backdrop(torch.tensor([[1.0, 4.0, 10.0, -4.0, -10.0]]), torch.zeros(1, 2))
+    assert left.tolist() == [[0, 4, 8, -4, -8]]
+
+
 def test_edges_that_no_grid_can_follow_are_usual() -> None:
     """A border between black and white that jumps about, brighter than the object."""
     generator = torch.Generator().manual_seed(0)

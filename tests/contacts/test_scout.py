@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from palpate.config import ModelConfig
-from palpate.contacts.scout import FIRST_LEVEL, HALVED_FROM, LEVEL, WEIGHT, Scout
+from palpate.contacts.scout import FIRST_LEVEL, HALVED_FROM, LEVEL, LEVELLED_BY, NEAR, WEIGHT, Scout
 from palpate.groups import Translations
 from palpate.inputs import Inputs
 
@@ -37,12 +37,25 @@ def test_contacts_are_told_by_how_far_the_object_moved_and_remembered_in_trainin
     scout.eval().observe(place, place_next + 9)
     assert torch.equal(scout.split.threshold, threshold)
     assert int(scout.split.seen) == 512
+    unrelated = (place_next - place_next.roll(1, 0)).square().sum(1)
+    assert_close(scout.split.smallest, unrelated.sort().values[int(NEAR * 512)])
+
+
+def test_the_foreground_is_augmented_in_training() -> None:
+    scout, inputs = scout_for()
+    inputs.augment = "light"
+    x, z_int = torch.randn(4, 3, 16, 16), torch.zeros(4, 2)
+    for training in (True, False):
+        inputs.train(training)
+        one, two = (scout.eval()(x, z_int, inputs, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+        assert torch.equal(one, two) != training
 
 
 def test_the_loss_levels_off_sooner_in_the_end() -> None:
     """A contact among many that rest: its gradient fades."""
     scout, _ = scout_for()
     far = torch.tensor([[100.0, 0.0]])
-    first, last = (scout.loss(torch.zeros(1, 2), far, torch.tensor(progress)).item() for progress in (0.0, 1.0))
-    assert first == pytest.approx(WEIGHT * FIRST_LEVEL**2, rel=1e-3)
-    assert last == pytest.approx(WEIGHT * LEVEL**2, rel=1e-3)
+    for progress, level2 in ((0.0, FIRST_LEVEL**2), (LEVELLED_BY / 2, FIRST_LEVEL * LEVEL), (LEVELLED_BY, LEVEL**2)):
+        loss = scout.loss(torch.zeros(1, 2), far, torch.tensor(progress)).item()
+        assert loss == pytest.approx(WEIGHT * level2, rel=1e-3)
+    assert scout.loss(torch.zeros(1, 2), far, torch.tensor(1.0)).item() == pytest.approx(loss)

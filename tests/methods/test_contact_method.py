@@ -1,6 +1,7 @@
 """What our method does with a batch beyond the contract of all methods, for one object and for two."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,25 @@ def test_no_single_contact_decides_which_weights_are_kept() -> None:
     assert held_out == pytest.approx(-math.log(0.05), rel=1e-3)
 
 
+@pytest.mark.parametrize(("training", "weights"), [(True, [25.0, 2.0, 25.0]), (False, [1.0, 1.0, 1.0])])
+def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, weights: list[float]) -> None:
+    """A contact weighs 0.5 / share, with a share of at least 0.02; held-out triples are not balanced."""
+    (here,), path = at(torch.zeros(1, 2)), Segment(torch.zeros(1, 2), torch.zeros(1, 2))
+    model, touched = contact().train(training), torch.tensor([[True]])
+    even, *found = (
+        float(model.contact_term(here, here, path, touched, torch.tensor([share])).detach())
+        for share in (0.5, 0.0, 0.25, 0.02)
+    )
+    assert found == pytest.approx([even * weight for weight in weights])
+
+
+def test_turning_counts_as_moving() -> None:
+    place = torch.zeros(1, 1, 2)
+    here, turned = (Objects(place, torch.tensor([[axis]])) for axis in ([1.0, 0.0], [0.0, 1.0]))
+    model, without = contact("ellipse").eval(), torch.tensor([[False]])
+    assert model.stay_term(here, turned, without, END) > model.stay_term(here, here, without, END) + 0.5
+
+
 def test_rest_does_not_shrink_the_frame() -> None:
     """L_- of objects at rest whose positions are noisy, and its gradient for a factor of the whole frame."""
     generator = torch.Generator().manual_seed(0)
@@ -154,6 +174,25 @@ def test_the_scale_of_rest_is_learned_down_to_a_floor() -> None:
     model.log_rest_scale.data.fill_(-50.0)
     floors = [float(model.rest_scale(torch.tensor(progress)).detach()) for progress in (0.0, 0.4, 0.6, 0.8, 1.0)]
     assert floors == pytest.approx([0.1, 0.1, 0.007**0.5, 0.07, 0.07])  # reached when the object is found
+    high = contact(rest_floor=0.4)
+    high.log_rest_scale.data.fill_(math.log(0.3))
+    assert [float(high.rest_scale(progress).detach()) for progress in (0 * END, END)] == pytest.approx([0.5, 0.5])
+
+
+def test_scalars_learn_faster_and_do_not_decay() -> None:
+    model = contact()
+    (group,) = (each for each in model.parameter_groups() if any(p is model.raw_softness for p in each["params"]))
+    assert any(p is model.log_rest_scale for p in group["params"])
+    assert (group["lr_scale"], group["weight_decay"]) == (10, 0)
+
+
+def test_the_border_is_in_the_unit_of_the_actions() -> None:
+    model = contact().eval()
+    model.inputs.unit.fill_(3.0)
+    with torch.no_grad():
+        line = model.border(batch(2).o)
+    assert line is not None
+    torch.testing.assert_close(line.norm(dim=-1), torch.full(line.shape[:-1], 0.25 * 3), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize(("refine", "least"), [(False, 0.004), (True, 0.001)])
@@ -164,6 +203,24 @@ def test_the_softness_stays_in_its_range(refine: bool, least: float) -> None:
         model.raw_softness.data.fill_(raw)
         bounds.append(float(model.softness.detach()))
     assert bounds == pytest.approx([least, 0.1])
+
+
+@pytest.mark.parametrize(("shape", "floor"), [((6,), 0.1), ((3, 16, 16), 0.001)])
+def test_the_contrast_by_hand(shape: tuple[int, ...], floor: float) -> None:
+    """For three triples whose agents are 1 and 2 apart: their mean squared distance is 2 (1 + 1 + 4) / 6 = 2."""
+    encoder: Any = "mlp" if len(shape) == 1 else "small"
+    model = Contact(replace(config(), encoder=encoder, observation_shape=shape))
+    z = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
+    w, w_next = nn.functional.normalize(torch.randn(2, 3, 1, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+
+    def similarity(one: Tensor, two: Tensor) -> float:
+        return math.exp(-float((one - two).square().sum()) / 0.1) + floor
+
+    expected = 0.0
+    for i in range(3):
+        others = [similarity(w_next[i], w_next[j]) * math.exp(-((i - j) ** 2) / (2 * 0.03)) for j in range(3) if j != i]
+        expected += (math.log(sum(others) / 2) - math.log(similarity(w[i], w_next[i]))) / 3
+    assert float(model.contrast(w, w_next, z)) == pytest.approx(expected, rel=1e-4)
 
 
 def test_agents_count_as_near_by_their_spread_not_by_their_step() -> None:
@@ -200,6 +257,13 @@ def test_unseen_triples_are_split_among_themselves() -> None:
         assert found.double().mean() == pytest.approx(0.5, abs=0.03)
         assert Geometric.held_out(model, blocks) == pytest.approx(judged)
     assert judged != pytest.approx(by_training, rel=1e-3)
+
+
+def test_held_out_triples_are_judged_by_the_agent_and_the_contacts() -> None:
+    model, given = contact().eval(), batch()
+    with torch.no_grad():
+        found = terms(model, outputs(model, given), 1.0)
+        assert Model.held_out(model, [given]) == pytest.approx(float(found["agent"] + found["contact"]))
 
 
 def test_held_out_triples_say_nothing_while_contacts_do_not_separate() -> None:
@@ -246,7 +310,10 @@ class TestTwoObjects:
         assert encoding.orientations is None or encoding.orientations.shape == (10, 2)
         assert model.contact(*given).shape == model.would_touch(given.o, given.a).shape == (10, 2)
         assert model.scene_distance(given.o, given.o_next).shape == (10, 2)
-        assert model.uncertainty(given.o, moves).shape == (10, 7)
+        uncertainty = model.uncertainty(given.o, moves)
+        odds = torch.stack([model.would_touch(given.o, moves[:, c]).logit() for c in range(7)], 1)  # [b, c, k]
+        finite = odds.isfinite().all(-1)
+        torch.testing.assert_close(uncertainty[finite], -odds.abs().amin(-1)[finite], rtol=1e-2, atol=1e-2)
         line, seen = model.border(given.o), model.examine(given)
         assert line is not None
         assert line.shape[:2] == seen.scene.shape == seen.contact.shape == seen.distance.shape == (10, 2)
@@ -288,16 +355,20 @@ class TestTwoObjects:
             torch.testing.assert_close(found[name], alone[0][name] + alone[1][name])
         torch.testing.assert_close(found["agent"], alone[0]["agent"])
 
-    def test_the_last_fit(self) -> None:
+    def test_refinement(self) -> None:
         model = contact(objects=2, refine=True).eval()
-        evidence = model.evidence(batch(10))
+        evidence = model._evidence(batch(10))
         assert evidence.contact.shape == (10, 2)
-        assert model.uncorrected(evidence).shape == (20, 2)
-        assert model.surprise(evidence).shape == ()
-        assert model.correction is not None
-        nn.init.normal_(model.correction.coefficients)
+        assert model._uncorrected(evidence).shape == (20, 2)
+        assert model._surprise(evidence).shape == ()
+        for touched in (True, False):  # a path without contact is evidence about o' too
+            raw = evidence.raw_next.detach().requires_grad_()
+            alike = evidence._replace(raw_next=raw, contact=torch.full((10, 2), touched))
+            assert moved(model._surprise(alike), {"o'": raw}) == (set() if touched else {"o'"})
+        assert model.head.correction is not None
+        nn.init.normal_(model.head.correction.coefficients)
         here = model.encode(batch(10).o).objects
-        model.correction.coefficients.data.zero_()
+        model.head.correction.coefficients.data.zero_()
         assert (here - model.encode(batch(10).o).objects).abs().amin(2).amin(0).gt(0).all()
 
     def test_a_user_meets_them_as_an_axis(self) -> None:

@@ -133,6 +133,20 @@ def test_the_object_confirms_a_contact_as_soon_as_it_is_free() -> None:
     assert contacts(5.0, 0.0, 0.56, apart=False)  # or cannot tell
 
 
+def test_contacts_are_balanced_by_their_share_for_the_scout() -> None:
+    z, seen, place = torch.randn(3, 64, 2, generator=torch.Generator().manual_seed(0))
+
+    def contact(scout: float, own: float) -> float:
+        model = egocentric()
+        assert model.scout is not None
+        for split, share in ((model.scout.split, scout), (model.scenes.split(0), own)):
+            split.update = lambda *_: None  # type: ignore[method-assign]
+            split.share.fill_(share)
+        return float(terms(model, z, seen, place, 0.9)["contact"].detach())
+
+    assert contact(0.5, 0.1) == contact(0.5, 0.5) != contact(0.1, 0.5)
+
+
 def test_held_out_triples_are_judged_while_the_scout_separates_contacts() -> None:
     model = egocentric().eval()
     batch = Batch(torch.randn(64, 6), torch.randn(64, 2), torch.randn(64, 6))

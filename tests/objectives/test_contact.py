@@ -165,11 +165,17 @@ def scaling(loss: Loss, z: Tensor, z_next: Tensor, *, axes: int = 1) -> Tensor:
 
 
 def test_spread_nearby_by_hand() -> None:
-    z = torch.tensor([[0.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
-    # Of two triples at rest, each sees the two observations of the other one: 2 away along x. The variance of all four
-    # is 4/3 along x and 0 along y.
-    added = ADDED_WIDTH * 0.25**2 * (4 / 3) / 2
-    assert spread_nearby(z, z, 0.25).tolist() == [pytest.approx([4 + added, added])] * 2
+    """From the middle of each pair, 0.5 and 3, to the two observations of the other pair, along x."""
+    z, z_next = torch.tensor([[[0.0, 0.0], [2.0, 0.0]], [[1.0, 0.0], [4.0, 0.0]]], dtype=torch.float64)
+    width = 0.5**2 * (35 / 12) / 2  # the variance of 0, 2, 1, 4 is 35/12, and 0 along y
+
+    def mean(*distances2: float) -> float:
+        weights = [math.exp(-distance2 / (2 * width)) for distance2 in distances2]
+        return sum(map(math.prod, zip(weights, distances2, strict=True))) / sum(weights)
+
+    added = ADDED_WIDTH * width
+    expected = [mean(1.5**2, 3.5**2) + added, added, mean(3.0**2, 2.0**2) + added, added]
+    assert spread_nearby(z, z_next, 0.5).flatten().tolist() == pytest.approx(expected)
 
 
 def test_spread_nearby_is_that_of_the_near_ones() -> None:

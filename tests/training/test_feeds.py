@@ -28,7 +28,7 @@ class TestOversampled:
         generator, shares = torch.Generator().manual_seed(0), []
         for _ in range(batches):
             contact = feed.draw(generator).o[:, 0].int() % every == 0
-            feed.learn(contact)
+            feed.record(contact)
             shares.append(contact.float().mean())
         return torch.stack(shares)
 
@@ -52,7 +52,7 @@ class TestOversampled:
         feed = Oversampled(numbered(100), 100, 0.5)
         for contact in (True, False):
             feed.draw(torch.Generator())
-            feed.learn(torch.full((100,), contact))
+            feed.record(torch.full((100,), contact))
         assert feed.vitals() == {}
 
 
@@ -110,7 +110,7 @@ def go_on(feed: Selected, batches: int, over: float = 0.5, contacts: Any = truth
     generator, drawn = torch.Generator().manual_seed(seed), []
     for _ in range(batches):
         drawn.append(feed.draw(generator))
-        feed.learn(contacts(drawn[-1]))
+        feed.record(contacts(drawn[-1]))
         feed.adapt(over)
     return drawn
 
@@ -120,7 +120,7 @@ def after(
 ) -> Selected:
     """A feed that has drawn so many batches of a world with this share of contacts."""
     feed = Selected(Lines(share), BATCH, least_contacts=least, chosen_moves=moves)
-    feed.ask(contacts, near_the_edge)
+    feed.connect(contacts, near_the_edge)
     go_on(feed, batches, over, contacts)
     return feed
 
@@ -162,6 +162,11 @@ class TestPool:
         assert feed.vitals() == {}
         assert shares(feed).mean() == pytest.approx(share, abs=0.03)
 
+    def test_batches_before_the_classes_separate_do_not_count(self) -> None:
+        feed = after(JUDGED, 0.5, contacts=blind)
+        go_on(feed, JUDGED)
+        assert float(feed.memory()["share"]) == pytest.approx(0.5, abs=0.03)
+
     def test_what_was_rare_at_first_may_not_be_so_later(self) -> None:
         feed = after(2 * JUDGED, 0.03)
         feed.source.world.share = 0.4  # type: ignore[attr-defined]
@@ -170,7 +175,7 @@ class TestPool:
 
     def test_a_share_at_the_border_does_not_flicker(self) -> None:
         feed, pools = after(0, 0.15), []
-        for seed in range(40 * JUDGED):
+        for seed in range(12 * JUDGED):
             go_on(feed, 1, seed=seed)
             pools.append(feed.pool)
         assert sum(one != two for one, two in itertools.pairwise(pools)) <= 1
@@ -204,7 +209,7 @@ class TestChosenMoves:
         assert feed.way == (1, 0)
         assert torch.cat([batch.a[:, 0] for batch in drawn(feed, 20)]).mean() == pytest.approx(0.5, abs=0.03)
         last, plain = (draw(torch.Generator().manual_seed(4)) for draw in (feed.last, feed.draw))
-        assert torch.equal(last.a, plain.a)  # also for the last fit
+        assert torch.equal(last.a, plain.a)  # also for the refinement
 
     def test_contacts_that_were_found_before_it_is_time_are_enough(self) -> None:
         feed = after(JUDGED, 0.5, moves=0.25, over=0.0)
@@ -225,7 +230,7 @@ class TestChosenMoves:
         rest = torch.cat([truth(batch)[BATCH // 2 :] for batch in drawn(feed)])
         assert rest.float().mean() == pytest.approx(POOL * 0.03, abs=0.03)
 
-    def test_for_the_last_fit_nearly_all_are_chosen_from_more(self) -> None:
+    def test_for_the_refinement_nearly_all_moves_are_chosen(self) -> None:
         feed, before = after(2 * JUDGED, 0.5, moves=0.25), after(2 * JUDGED, 0.5, moves=0.25)
         generator = torch.Generator().manual_seed(1)
         batches = [feed.last(generator) for _ in range(20)]

@@ -64,7 +64,7 @@ def test_another_seed_gives_another_model_and_every_network_learns() -> None:
 
 
 def test_the_model_is_asked_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """About contacts of a pool and about moves, from step 2 on, and about more moves for the last fit."""
+    """About contacts of a pool and about moves, from step 2 on, and about more moves for the refinement."""
     select_at_once(monkeypatch)
     asked: list[tuple[int, ...]] = []
     contacts, uncertainty = Contact.contacts, Contact.uncertainty
@@ -91,7 +91,7 @@ def test_the_model_is_asked_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [(BATCH // 2, MOVES, 2)] * 10 + [(int(0.9 * BATCH), LAST_MOVES, 2)] * 2
 
 
-def test_the_last_fit_comes_once_before_the_model_is_measured_and_saved(tmp_path: Path) -> None:
+def test_refinement_comes_once_before_the_model_is_measured_and_saved(tmp_path: Path) -> None:
     events: list[str] = []
 
     class Refined(Toy):
@@ -121,7 +121,7 @@ class TestReadings:
         for row, values in zip(rows, (toy.values[:4], toy.values[4:8], toy.values[8:]), strict=True):
             assert row["good"] == pytest.approx(sum(values) / len(values), rel=1e-5)
             assert row["reading"] == pytest.approx(2 * row["good"], rel=1e-5)
-            assert row["learning_rate"] == TrainingConfig().largest_rate
+            assert row["learning_rate"] == settings().largest_rate
 
     def test_watch_sees_what_is_logged(self, tmp_path: Path) -> None:
         seen: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ from toys import Toy, make_model, resident, settings, train_toy
 from palpate.bodies.base import SHAPE_FROM
 from palpate.methods.base import Loss, Model
 from palpate.training.notes import NonFiniteLoss, Notes
-from palpate.training.state import _moments
+from palpate.training.state import _learned
 from palpate.training.step import Run
 
 CPU = torch.device("cpu")
@@ -25,7 +25,7 @@ def steps(run: Run, count: int) -> None:
 
 
 def test_the_learning_rate_follows_the_schedule() -> None:
-    run = Run(make_model(), resident(), settings(steps=40, learning_rate=0.01), CPU)
+    run = Run(make_model(), resident(), settings(steps=40, learning_rate=0.01, optimizer="muon"), CPU)
     for step, factor in ((0, 0.04), (5, 0.52), (10, 1.0), (25, 0.5), (40, 0.0)):
         run.step = step
         run.set_schedule()
@@ -46,7 +46,7 @@ def test_a_shape_is_learned_from_its_share_of_the_run_on(body: str) -> None:
     first, radius = [p.detach().clone() for p in late], model.vitals()["radius"]
     steps(run, int(SHAPE_FROM * 10))
     assert all(map(torch.equal, first, late))
-    assert not any(_moments(run, p)["exp_avg_sq"].any() for p in late)
+    assert not any(dict(_learned(run))[p]["exp_avg_sq"].any() for p in late)
     assert model.vitals()["radius"] != radius
     steps(run, 1)
     assert not any(map(torch.equal, first, late))
@@ -95,7 +95,7 @@ class TestNonFinite:
         steps(run, 3)
 
         def learned() -> list[Tensor]:
-            moments = [value for p in run.parameters for value in _moments(run, p).values()]
+            moments = [value for _, state in _learned(run) for value in state.values()]
             return [x.detach().clone() for x in (*run.parameters, *moments)]
 
         before = learned()
@@ -106,7 +106,7 @@ class TestNonFinite:
         with pytest.raises(NonFiniteLoss, match=r"not finite: agent, contrast, .*gradient"):
             run.read()
 
-    def test_no_last_fit_to_such_weights(self) -> None:
+    def test_such_weights_are_not_refined(self) -> None:
         toy = Toy({11: math.nan})
         with pytest.raises(NonFiniteLoss):
             train_toy(toy, log_every=12)
@@ -117,17 +117,25 @@ class TestNonFinite:
         assert notes.add([torch.tensor(1.0)], [torch.tensor(math.nan)]).item() == 0
 
 
+class Steep(Toy):
+    def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
+        return Loss({"steep": 1e3 * self.weight.sum()}, {})
+
+
+def test_a_step_uses_its_own_gradient_alone() -> None:
+    run = Run(Steep(), resident(), settings(schedule="paper"), CPU)
+    for _ in range(2):
+        steps(run, 1)
+        assert run.read()["gradient"] == pytest.approx(1e3 * 2**0.5, rel=1e-4)
+
+
 def test_gradients_are_clipped_unless_as_the_paper_trains() -> None:
     """AdamW's first step does not depend on the gradient's size, its moments do."""
-
-    class Steep(Toy):
-        def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-            return Loss({"steep": 1e3 * self.weight.sum()}, {})
 
     def first_moment(model: Model, schedule: str) -> float:
         run = Run(model, resident(), settings(schedule=schedule), CPU)
         steps(run, 1)
-        return float(_moments(run, run.parameters[0])["exp_avg"].norm())
+        return float(dict(_learned(run))[run.parameters[0]]["exp_avg"].norm())
 
     assert first_moment(Steep(), "one-cycle") == pytest.approx(0.1 * 10, rel=1e-4)
     assert first_moment(Steep(), "paper") == pytest.approx(0.1 * 1e3 * 2**0.5, rel=1e-4)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from palpate.config import BaselineConfig, Encoder, Method, Objective, ObjectiveConfig, TrainingConfig
+from palpate.config import Encoder, Method, Objective, ObjectiveConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from palpate.data.labelled import Labelled
@@ -54,7 +54,6 @@ class Train:
     """Overwrite an existing run."""
     scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    baseline: BaselineConfig = field(default_factory=BaselineConfig)
 
     def __call__(self) -> None:
         from palpate.api import fit
@@ -82,7 +81,6 @@ class Train:
             objective=self.objective,
             encoder=self.encoder,
             shrink=self.shrink,
-            baseline=self.baseline,
             training=self.training,
             test=test if self.test is None else self.test,
             resume=self.resume,

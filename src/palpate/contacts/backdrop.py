@@ -29,29 +29,19 @@ class Backdrop(nn.Module):
     point of the world, which agrees with all triples without contact.
     """
 
-    pictures: Tensor
-    usual: Tensor
-    centre: Tensor
-    spread: Tensor
-    deviation: Tensor
-    left: Tensor
-    seen: Tensor
-    sides: Tensor
-    strides: Tensor
-
     def __init__(self, shape: tuple[int, ...], n: int) -> None:
         super().__init__()
         self.cells = max(2, round(PICTURES ** (1 / n)))
-        self.register_buffer("pictures", torch.zeros(self.cells**n, *shape))
-        self.register_buffer("usual", torch.zeros(self.cells**n, *shape))  # deviation from a picture, pixel by pixel
-        self.register_buffer("centre", torch.zeros(n))
-        self.register_buffer("spread", torch.ones(n))
-        self.register_buffer("deviation", torch.ones(()))  # mean of all
-        self.register_buffer("left", torch.ones(()))  # mean square of the foreground
-        self.register_buffer("seen", torch.zeros(()))  # batches
+        self.pictures = nn.Buffer(torch.zeros(self.cells**n, *shape))
+        self.usual = nn.Buffer(torch.zeros(self.cells**n, *shape))  # deviation from a picture, pixel by pixel
+        self.centre = nn.Buffer(torch.zeros(n))
+        self.spread = nn.Buffer(torch.ones(n))
+        self.deviation = nn.Buffer(torch.ones(()))  # mean of all
+        self.left = nn.Buffer(torch.ones(()))  # mean square of the foreground
+        self.seen = nn.Buffer(torch.zeros(()))  # batches
         sides = torch.tensor(list(itertools.product((0, 1), repeat=n)))
-        self.register_buffer("sides", sides, persistent=False)  # [k, n]
-        self.register_buffer("strides", self.cells ** torch.arange(n), persistent=False)
+        self.sides = nn.Buffer(sides, persistent=False)  # [k, n]
+        self.strides = nn.Buffer(self.cells ** torch.arange(n), persistent=False)
 
     def forward(self, x: Tensor, z_int: Tensor) -> Tensor:
         """The foreground of `x` [b, ...] seen from `z_int` [b, n], with mean square 1. Training updates the grid."""
@@ -89,7 +79,7 @@ class Backdrop(nn.Module):
 
     def _measure(self, z_int: Tensor) -> None:
         """Update the centre and spread of the agents' positions."""
-        self.seen += 1
+        self.seen.add_(1)
         spread, centre = torch.std_mean(z_int.float(), dim=0)
         self.centre.lerp_(centre, self._share())
         self.spread.lerp_(spread.clamp(min=1e-3), self._share())

@@ -1,10 +1,9 @@
-"""W separates scenes; how far a scene moves in W shows whether a triple is in contact (paper, Sec. 4.2).
+"""The space W of scenes: how far a scene moves in it shows whether a triple is in contact (paper, Sec. 4.2).
 
 Legend: b batch, k objects, m dimension of W.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +66,7 @@ class Scenes(nn.Module):
 
     @property
     def share(self) -> Tensor:
-        """Share of contacts, `[k]`."""
+        """Contact share, `[k]`."""
         return torch.stack([self.split(i).share for i in range(len(self))])
 
     def reliable(self, contact: Tensor) -> Tensor:
@@ -83,14 +82,6 @@ class Scenes(nn.Module):
         return self.separation() >= SEPARABLE
 
     def recall(self, distances: Tensor) -> None:
-        """Take the thresholds from distances [N, k] of triples that were not trained on; see `Split.recall`."""
+        """Take the thresholds from distances [N, k] of held-out triples; see `Split.recall`."""
         for i in range(len(self)):
             self.split(i).recall(distances[:, i])
-
-    @contextmanager
-    def recalling(self, distances: Tensor) -> Iterator[None]:
-        """Use the thresholds of `recall` for a while."""
-        with ExitStack() as stack:
-            for i in range(len(self)):
-                stack.enter_context(self.split(i).recalling(distances[:, i]))
-            yield

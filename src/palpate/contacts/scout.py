@@ -1,4 +1,4 @@
-"""For cameras on the agent: a network that finds the object first, and the contacts that follow from it.
+"""The scout, for cameras on the agent: a network that finds the object first, and the contacts with it.
 
 Legend: b batch, n ambient dimension.
 """

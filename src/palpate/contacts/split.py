@@ -3,19 +3,18 @@
 The work of a training step stays on the device and has fixed shapes, so that a CUDA graph can capture it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 
-WINDOW = 4096  # distances that the threshold is computed from
+WINDOW = 4096  # stored distances, from which the threshold is computed
 FLOOR = 0.001  # quantile of unrelated scenes' distances below which all distances count as equal
 SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two separate classes
 FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances needed to judge the classes; of the rarer class in `recall`
 PLACES = 32  # intervals between the classes' means, to search the threshold in
-SMALLEST_SHARE = 0.005  # fewer than this are outliers, not a class
+SMALLEST_SHARE = 0.005  # of a class; fewer distances are outliers
 
 
 def otsu(values: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -52,34 +51,26 @@ class Split(nn.Module):
     the classes are separate, the threshold moves from Otsu's to the emptiest place between them.
     """
 
-    distances: Tensor
-    unrelated: Tensor
-    seen: Tensor
-    smallest: Tensor
-    threshold: Tensor
-    share: Tensor
-    valley: Tensor
-
     def __init__(self, *, on: str = "log", window: int = WINDOW, floor: float = FLOOR) -> None:
         super().__init__()
         self.on, self.window, self.floor = on, window, floor
         kept = window or 1024  # the separation is judged over several batches
-        self.register_buffer("distances", torch.full((kept,), torch.nan))
-        self.register_buffer("unrelated", torch.full((kept,), torch.nan))
-        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
-        self.register_buffer("smallest", torch.tensor(SMALLEST))  # distances below it count as equal to it
-        self.register_buffer("threshold", torch.zeros(()))  # on the scale of `scaled`
-        self.register_buffer("share", torch.tensor(0.5))  # of contacts
-        self.register_buffer("valley", torch.zeros(()))  # see `separation`
+        self.distances = nn.Buffer(torch.full((kept,), torch.nan))
+        self.unrelated = nn.Buffer(torch.full((kept,), torch.nan))
+        self.seen = nn.Buffer(torch.zeros((), dtype=torch.long))
+        self.smallest = nn.Buffer(torch.tensor(SMALLEST))  # distances below it count as equal to it
+        self.threshold = nn.Buffer(torch.zeros(()))  # on the scale of `scaled`
+        self.share = nn.Buffer(torch.tensor(0.5))  # contact share
+        self.valley = nn.Buffer(torch.zeros(()))  # see `separation`
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor) -> None:
-        """Store d_W(w, w') of a batch and d_W of unrelated pairs, `[b]` each, and update the threshold."""
+        """Store d_W of a batch and of unrelated pairs, `[b]` each, and update the threshold."""
         kept = len(self.distances)
         slots = (self.seen + torch.arange(len(distances), device=distances.device)[-kept:]) % kept
         self.distances.index_copy_(0, slots, distances[-kept:])
         self.unrelated.index_copy_(0, slots, unrelated[-kept:])
-        self.seen += len(distances)
+        self.seen.add_(len(distances))
         if self.window:
             distances, unrelated = self.distances, self.unrelated
         known = ~distances.isnan()
@@ -99,41 +90,24 @@ class Split(nn.Module):
 
     @torch.no_grad()
     def recall(self, distances: Tensor) -> None:
-        """Take the threshold from distances [N] of triples that were not trained on, if they have two classes too.
+        """Take the threshold from distances [N] of held-out triples, if they have two classes too.
 
         Training brings pairs without contact closer together than new ones. A threshold just above them gives false
-        positives among new triples. If the new triples do not separate, only that is stored.
+        positives among new triples. If the new triples do not separate, only the low separation is stored.
         """
         count, kept = len(distances), len(self.distances)
         if not self.window or min(count, kept) < FEWEST or self.separation() < SEPARABLE:
             return
-        before = self._state()
+        before = deepcopy(self.state_dict())
         spaced = torch.arange(min(count, kept), device=distances.device) * count // min(count, kept)
         self.distances.fill_(torch.nan)[: len(spaced)] = distances[spaced]
         self._judge(self.scaled(distances), torch.ones_like(distances, dtype=torch.bool))
         rarer = min(float(self.share), 1 - float(self.share)) * count
         valley = torch.minimum(self.valley, before["valley"])
         if rarer < FEWEST_OF_A_CLASS or valley < SEPARABLE:
-            self._restore(before)
+            self.load_state_dict(before)
         if rarer >= FEWEST_OF_A_CLASS:
             self.valley.copy_(valley)
-
-    @contextmanager
-    def recalling(self, distances: Tensor) -> Iterator[None]:
-        """Use the threshold of `recall` for a while."""
-        before = self._state()
-        self.recall(distances)
-        try:
-            yield
-        finally:
-            self._restore(before)
-
-    def _state(self) -> dict[str, Tensor]:
-        return {name: value.clone() for name, value in self.named_buffers()}
-
-    def _restore(self, state: dict[str, Tensor]) -> None:
-        for name, value in self.named_buffers():
-            value.copy_(state[name])
 
     def scaled(self, distances: Tensor) -> Tensor:
         """Distances on the axis of the split."""
@@ -144,8 +118,7 @@ class Split(nn.Module):
         return self.scaled(distances) > self.threshold
 
     def reliable(self) -> Tensor:
-        """Whether contacts are reliable: the classes are separate, and the threshold is not of one batch alone; device
-        work only."""
+        """Whether the classes are separate, and the threshold uses more than one batch; device work only."""
         return (self.valley >= SEPARABLE) & (self.window > 0)
 
     def apart(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""The interface of every method, for training and for users. What a method cannot answer is None.
+"""The interface of every method, for training and for users. What a method does not have is None.
 
 Legend: b batch, k objects, n ambient dimension.
 """
@@ -43,7 +43,7 @@ class Encoding(NamedTuple):
         return None if self.orientations is None else self._only(self.orientations)
 
     def known(self) -> dict[str, Tensor]:
-        """The agent and the one object, by name; without None."""
+        """The agent and the one object, by name, without what is None."""
         answers = {name: getattr(self, name) for name in ("agent", "object", "covariance", "orientation")}
         return {name: x for name, x in answers.items() if x is not None}
 
@@ -62,7 +62,7 @@ class Loss(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """A model's answers for triples, in the action's unit, from which the label-free quality follows."""
+    """A model's outputs for triples, in the action's unit, from which the label-free quality follows."""
 
     agent: Tensor  # [b, n] pose
     agent_next: Tensor
@@ -75,10 +75,10 @@ class Examination(NamedTuple):
 
 
 class Model(nn.Module, ABC):
-    """What the training loop, the store and `Representation` use of a model."""
+    """A model: what training, the store and `Representation` use."""
 
-    places_object: ClassVar[bool] = True  # else `objects` is a latent, and a probe fitted to labels reads it
-    tells_apart: ClassVar[bool] = True  # else labels decide which of the two points is the agent
+    places_object: ClassVar[bool] = True  # else `objects` is a latent, read by a probe fitted to true states
+    tells_apart: ClassVar[bool] = True  # else true states decide which of the two points is the agent
     predicts: ClassVar[bool] = False  # whether `would_touch` and `uncertainty` give values
     scaffold: ClassVar[tuple[str, ...]] = ()  # parts that only training needs
     not_judged: frozenset[str] = frozenset()  # terms that do not measure the positions
@@ -115,10 +115,7 @@ class Model(nn.Module, ABC):
             return objective(outputs, progress)
 
     def held_out(self, blocks: Sequence[Any]) -> float | None:
-        """Mean loss of triples that were not trained on, in batches of two or more; label-free.
-
-        Small is good. None while it cannot be judged.
-        """
+        """Mean loss of held-out triples, in batches of two or more; label-free. None while it is meaningless."""
         total = torch.zeros(())
         for batch in blocks:
             terms = self.loss(batch, torch.Generator(batch.a.device), torch.ones((), device=batch.a.device)).terms
@@ -127,7 +124,7 @@ class Model(nn.Module, ABC):
         return float(total) / sum(len(batch.a) for batch in blocks)
 
     def recall(self, blocks: Sequence[Batch]) -> None:
-        """After training: take the threshold for contacts from triples that were not trained on."""
+        """After training: take the threshold for contacts from held-out triples."""
 
     def contacts(self, batch: Batch) -> Tensor | None:
         """Reliable contacts `[b]` bool; device work only."""
@@ -138,7 +135,7 @@ class Model(nn.Module, ABC):
         return None
 
     def refine(self, draw: Callable[[], Any], steps: int) -> None:
-        """A last fit to drawn batches, after the last of `steps`."""
+        """The refinement, after the last of `steps`: a fit to drawn batches."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser, with an optional `lr_scale` and `starts` each."""
@@ -163,7 +160,7 @@ class Model(nn.Module, ABC):
             if isinstance(module, Branch):
                 module.fuse()
 
-    # Answers
+    # Outputs for users
 
     @abstractmethod
     def encode(self, o: Tensor) -> Encoding:
@@ -195,7 +192,7 @@ class Model(nn.Module, ABC):
         return None
 
     def examine(self, batch: Batch) -> Examination | None:
-        """The model's answers for triples."""
+        """The model's outputs for triples."""
         return None
 
 

@@ -9,10 +9,11 @@ Legend: b batch, k objects, n ambient dimension, m dimension of W.
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from palpate.config import ModelConfig
 from palpate.contacts.scenes import Scenes
@@ -24,16 +25,16 @@ from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contact import balanced_nll
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.equivariance import equivariance
-from palpate.refine import Correction, refine
+from palpate.refine import refine
 
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
 # Added to exp(-d_W / tau). Vectors change smoothly; they need a higher floor if most triples are contacts.
 PICTURES_FLOOR, VECTORS_FLOOR = 0.001, 0.1
-REFINE_DOUBT = 0.005  # share of wrong contacts in the last fit; with a sharp boundary one would outweigh the rest
+REFINE_DOUBT = 0.005  # share of wrong contacts in the refinement; with a sharp boundary one would outweigh the rest
 
 
 class Evidence(NamedTuple):
-    """What the last fit uses of triples: the networks' outputs and the contacts."""
+    """What the refinement uses of triples: the networks' outputs and the contacts."""
 
     z_int: Tensor  # [b, n]
     z_int_next: Tensor
@@ -102,41 +103,36 @@ class Contact(Geometric):
         """With the contact threshold of these triples; see `Split.recall`."""
         if not self.separable():
             return None
-        with self.scenes.recalling(self._distances(blocks)):
+        before = deepcopy(self.scenes.state_dict())
+        self.recall(blocks)
+        try:
             return Model.held_out(self, blocks)
+        finally:
+            self.scenes.load_state_dict(before)
 
     def recall(self, blocks: Sequence[Batch]) -> None:
         if blocks:
-            self.scenes.recall(self._distances(blocks))
+            self.scenes.recall(torch.cat([self.scene_distance(batch.o, batch.o_next) for batch in blocks]))
 
-    def _distances(self, blocks: Sequence[Batch]) -> Tensor:
-        return torch.cat([self.scene_distance(batch.o, batch.o_next) for batch in blocks])
-
-    # The last fit
+    # Refinement
 
     def refine(self, draw: Callable[[], Batch], steps: int) -> None:
-        refine(self, draw, steps)
+        correction, bodies = self.head.correction, [*self.head.learned, self.raw_softness]
+        if correction is not None and self.separable():
+            refine(correction, bodies, lambda: self._evidence(draw()), self._uncorrected, self._surprise, steps)
 
-    @property
-    def correction(self) -> Correction | None:
-        return self.head.correction
-
-    @property
-    def movable(self) -> list[nn.Parameter]:
-        return [*self.head.learned, self.raw_softness]
-
-    def evidence(self, batch: Batch) -> Evidence:
+    def _evidence(self, batch: Batch) -> Evidence:
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
         z_int, z_int_next = self.group.pose(self.phi_int(x)).chunk(2)
         raw, raw_next = self.phi_ext(x).chunk(2)
         contact = self.scenes.contact(self.scene_distance(batch.o, batch.o_next))
         return Evidence(z_int, z_int_next, raw, raw_next, self.inputs.scaled(batch.a), contact)
 
-    def uncorrected(self, evidence: Evidence) -> Tensor:
+    def _uncorrected(self, evidence: Evidence) -> Tensor:
         raw = evidence.raw.unflatten(-1, (len(self.head), -1))
         return raw[..., : self.group.n].flatten(0, 1)
 
-    def surprise(self, evidence: Evidence) -> Tensor:
+    def _surprise(self, evidence: Evidence) -> Tensor:
         z_int, z_int_next, raw, raw_next, a, contact = evidence
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         before, after = self.logit(self.head(raw, z_int), path), self.logit(self.head(raw_next, z_int_next), path)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palpate.config import ModelConfig
-from palpate.encoders import BasicBlock
+from palpate.encoders import BasicBlock, perceptron
 
 Shape = tuple[int, int, int]
 WAVES, FREQUENCY = 256, 6.0  # number of waves, and their spread in radians per root mean square of the actions
 
 
-def demand_full_size(config: ModelConfig) -> None:
+def require_full_size(config: ModelConfig) -> None:
     if config.shrink != 1:
         raise ValueError(
             f"shrink is {config.shrink}; allowed is 1 for the method {config.method!r}, which reconstructs pictures "
@@ -67,13 +67,10 @@ class Waves(nn.Module):
     From raw positions a decoder does not learn to draw an agent a few pixels wide (Tancik et al. 2020).
     """
 
-    frequency: Tensor
-    phase: Tensor
-
     def __init__(self, n: int) -> None:
         super().__init__()
-        self.register_buffer("frequency", FREQUENCY * torch.randn(n, WAVES))
-        self.register_buffer("phase", 2 * torch.pi * torch.rand(WAVES))
+        self.frequency = nn.Buffer(FREQUENCY * torch.randn(n, WAVES))
+        self.phase = nn.Buffer(2 * torch.pi * torch.rand(WAVES))
 
     def forward(self, z: Tensor) -> Tensor:
         with torch.autocast(z.device.type, enabled=False):  # in bf16 a phase is off by a few pixels
@@ -91,9 +88,7 @@ class PictureDecoder(nn.Module):
         self.first = coarse(shape[1:], fold * 2 ** (stages - 1))
         cells = widest * math.prod(self.first)
         self.agent = nn.Sequential(Waves(n), nn.Linear(WAVES, cells, bias=False))
-        self.object = nn.Sequential(
-            nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, cells)
-        )
+        self.object = perceptron(latent, hidden, hidden, cells)
         widths = [max(widest // 2**i, least) for i in range(stages)]
         self.grow = Grow(widest, widths, shape, residual=residual)
 
@@ -108,15 +103,7 @@ class VectorDecoder(nn.Module):
     def __init__(self, n: int, latent: int, out: int, width: int = 256) -> None:
         super().__init__()
         self.waves = Waves(n)
-        self.layers = nn.Sequential(
-            nn.Linear(n + WAVES + latent, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, out),
-        )
+        self.layers = perceptron(n + WAVES + latent, width, width, width, out)
 
     def forward(self, z_int: Tensor, z_ext: Tensor) -> Tensor:
         return self.layers(torch.cat((z_int, self.waves(z_int), z_ext), -1))

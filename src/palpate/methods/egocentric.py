@@ -1,4 +1,4 @@
-"""The method for cameras on the agent: a scout finds the object first, and replaces W.
+"""Our method for cameras on the agent: a scout finds the object first, and replaces W.
 
 phi_ext sees the object and the whole world, and alone it would place the object at one fixed point of the world. So it
 first follows the scout, which sees only the foreground. The scout's positions are free up to a constant, which the
@@ -36,7 +36,7 @@ class Egocentric(Geometric):
     scaffold = ("scout",)
     not_judged = frozenset({"stay", "scout"})
     carried = True
-    doubt = 0.05  # some of the scout's contacts are false positives
+    doubt = 0.05  # share of the scout's contacts that are wrong
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -70,15 +70,15 @@ class Egocentric(Geometric):
         contact = scouted & (moved | alone)
         free, left = (((progress - FOLLOWS_UNTIL) / (end - FOLLOWS_UNTIL)).clamp(0, 1) for end in (FREE_FROM, LEFT_AT))
         positions = torch.cat((before.position, after.position))  # [2b, k, n]
-        led, led_after = _led(before, after, free)
+        guided, guided_after = _following(before, after, free)
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         terms = {
             "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)
-            * self.contact_term(led, led_after, path, contact, self.scout.split.share[None]),
-            "stay": free * self.stay_term(led, led_after, contact, progress),
+            * self.contact_term(guided, guided_after, path, contact, self.scout.split.share[None]),
+            "stay": free * self.stay_term(guided, guided_after, contact, progress),
         }
         return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))
 
@@ -107,12 +107,12 @@ class Egocentric(Geometric):
         return super().vitals() | scout
 
 
-def _led(before: Objects, after: Objects, free: Tensor) -> tuple[Objects, Objects]:
+def _following(before: Objects, after: Objects, free: Tensor) -> tuple[Objects, Objects]:
     """Objects whose gradient moves nothing but the mean of positions and poses, until they are `free`."""
     mixed = []
     for both in (torch.cat(pair) for pair in zip(before, after, strict=True)):  # [2b, k, ...]
         mean = both.mean(0)
-        led = both.detach() + mean - mean.detach()
-        mixed.append((led + free * (both - led)).chunk(2))
+        guided = both.detach() + mean - mean.detach()
+        mixed.append((guided + free * (both - guided)).chunk(2))
     (position, position_next), (pose, pose_next) = mixed
     return Objects(position, pose), Objects(position_next, pose_next)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from palpate.bodies import make_body
+from palpate.bodies.base import LR_SCALE
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
@@ -20,12 +21,11 @@ from palpate.refine import Correction
 
 SHARE_RANGE = (0.02, 0.98)
 # Softness of the boundary. Below the range the likelihood of a few triples would grow without bound; above it distant
-# objects get hardly any gradient. With a last fit, triples are fresh, and the boundary may be sharper.
+# objects get hardly any gradient. With a refinement triples are fresh, and the boundary may be sharper.
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
-SCALAR_LR_SCALE = 10.0  # scalars that all triples share can learn much faster than networks
-# The smallest scale of L_- falls from LOOSE_REST to `rest_floor` over this part of the run. The object is found then,
-# and the contacts of a few batches are noisier than L_-.
+# The rest floor falls from LOOSE_REST to its setting over this part of the run. The object is found then, and the
+# contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
 HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh all other held-out triples
@@ -102,7 +102,7 @@ class Geometric(Located):
     def parameter_groups(self) -> list[dict[str, Any]]:
         scalars = [self.raw_softness, self.log_rest_scale]
         apart = [
-            {"params": scalars, "lr_scale": SCALAR_LR_SCALE, "weight_decay": 0.0},
+            {"params": scalars, "lr_scale": LR_SCALE, "weight_decay": 0.0},
             *self.head.parameter_groups(),
         ]
         own = {id(p) for group in apart for p in group["params"]} | {id(p) for p in self.head.parameters()}

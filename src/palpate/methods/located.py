@@ -1,4 +1,4 @@
-"""What the methods that learn from contacts share: positions, and contacts of triples.
+"""Positions and contacts of triples, for all methods that learn from contacts.
 
 Internal lengths are in units of the actions' root mean square; answers are in the action's own unit.
 Legend: b batch, k objects, n ambient dimension.
@@ -78,7 +78,7 @@ class Located(Model):
         return float(split.threshold), split.on
 
     def held_out(self, blocks: Sequence[Batch]) -> float | None:
-        """None while contacts do not separate: a single class is easy to explain."""
+        """None while contacts do not separate, because a single class is easy to explain."""
         return super().held_out(blocks) if self.separable() else None
 
     def vitals(self) -> dict[str, float]:

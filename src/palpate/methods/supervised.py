@@ -1,4 +1,4 @@
-"""The supervised limit: the same encoders trained on true states. Only a reference for the method."""
+"""The supervised limit: the same encoders trained on true states."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """A baseline: two keypoints in the picture (Kulkarni et al. 2019, "Unsupervised learning of object keypoints").
 
 The features at the keypoints of one picture are put into another picture, which then must reconstruct the first. The
-keypoints have no order: `palpate.metrics`, which may use labels, decides which one is the agent.
+keypoints have no order: `palpate.metrics`, which may use true states, decides which one is the agent.
 Legend: b batch, k keypoints, c feature channels, h and w height and width of the feature maps.
 """
 
@@ -16,14 +16,15 @@ from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.encoders import BasicBlock
 from palpate.methods.base import Encoding, Loss, Model, paired
-from palpate.methods.decoders import Grow, demand_full_size
+from palpate.methods.decoders import Grow, require_full_size
 from palpate.objectives.keypoints import heat, soft_argmax, transport
 
 KEYPOINTS = 2
 STRIDE = 4  # pixels per cell of the feature maps
 # Heat maps start wide and shrink until this share of the run. With the final width from the start, both keypoints
-# settle on the larger body; wide ones share the picture, and separate as they shrink.
-FIRST_STD, SHRUNK_AT = 0.4, 0.6
+# settle on the larger body.
+# Standard deviations are relative to the picture's longer side.
+FIRST_STD, LAST_STD, SHRUNK_AT = 0.4, 0.1, 0.6
 
 
 class FeatureMap(nn.Module):
@@ -58,13 +59,10 @@ class Transporter(Model):
     """Phi (feature maps), Psi (keypoints) and a decoder of the transported features."""
 
     tells_apart = False
-    rows: Tensor
-    columns: Tensor
-    stretch: Tensor  # of the heat maps, which are round in pixels
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        demand_full_size(config)
+        require_full_size(config)
         if not config.picture or config.n != 2:
             raise ValueError(
                 f"observations have shape {config.observation_shape} and actions {config.n} dimensions; the "
@@ -79,10 +77,10 @@ class Transporter(Model):
         for network in (self.phi, self.psi, self.decoder):
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # Middles of the cells, in pictures: y is up.
-        self.register_buffer("rows", 1 - (torch.arange(math.ceil(height / STRIDE)) + 0.5) * STRIDE / height, False)
-        self.register_buffer("columns", (torch.arange(math.ceil(width / STRIDE)) + 0.5) * STRIDE / width, False)
-        longer = max(height, width)
-        self.register_buffer("stretch", torch.tensor([longer / width, longer / height]), False)
+        rows, columns = ((torch.arange(math.ceil(side / STRIDE)) + 0.5) * STRIDE / side for side in (height, width))
+        self.rows, self.columns = nn.Buffer(1 - rows, persistent=False), nn.Buffer(columns, persistent=False)
+        longer = max(height, width)  # heat maps are round in pixels
+        self.stretch = nn.Buffer(torch.tensor([longer / width, longer / height]), persistent=False)
         self.fused_parts: dict[str, Callable[[Tensor], Tensor]] = {}
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
@@ -97,21 +95,20 @@ class Transporter(Model):
 
     def _transported(self, x: Tensor, progress: Tensor) -> Tensor:
         """Each picture of o and o', stacked [2b, ...], drawn from the other and the features at its own keypoints."""
-        features, points = self._ask("phi", x), self._points(x)
-        last = self.config.baseline.keypoint_std
-        std = last * (FIRST_STD / last) ** (1 - progress / SHRUNK_AT).clamp(min=0)
+        features, points = self._apply_part("phi", x), self._points(x)
+        std = LAST_STD * (FIRST_STD / LAST_STD) ** (1 - progress / SHRUNK_AT).clamp(min=0)
         mask = heat(points, self.rows, self.columns, std * self.stretch)  # [2b, h, w]
         # No gradient as a source: features would learn to vanish there.
         source, source_mask = (y.detach().roll(len(x) // 2, 0) for y in (features, mask))
-        return self._ask("decoder", transport(source, features, source_mask, mask))
+        return self._apply_part("decoder", transport(source, features, source_mask, mask))
 
     def _points(self, x: Tensor) -> Tensor:
         """Keypoints `[b, k, 2]` in the unit square."""
-        maps = self._ask("psi", x)
+        maps = self._apply_part("psi", x)
         with torch.autocast(x.device.type, enabled=False):  # a position needs more than bf16's 8 bits
             return soft_argmax(self.head(maps.float()), self.rows, self.columns)
 
-    def _ask(self, name: str, x: Tensor) -> Tensor:
+    def _apply_part(self, name: str, x: Tensor) -> Tensor:
         fused = self.fused_parts.get(name) if self.training else None
         return getattr(self, name)(x) if fused is None else fused(x)
 

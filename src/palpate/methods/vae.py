@@ -1,7 +1,7 @@
 """A baseline: the object as the latent of a variational autoencoder (paper, Sec. 5; Kingma and Welling 2013).
 
 phi_int is learned by equivariance, as in our method. z_ext has many dimensions, a standard Gaussian prior and no
-geometry: a probe in `palpate.metrics`, fitted to labels, reads a position from it.
+geometry: a probe in `palpate.metrics`, fitted to true states, reads a position from it.
 Legend: b batch, n ambient dimension, k dimension of z_ext, d numbers in an observation.
 """
 
@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.methods.base import Encoding, Loss, Model, paired
-from palpate.methods.decoders import demand_full_size, make_decoder
+from palpate.methods.decoders import make_decoder, require_full_size
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.equivariance import equivariance
 from palpate.objectives.prior import standard_kl
 
+LATENT = 32  # dimension of z_ext, the paper's
 LOG_VARIANCE = 10.0  # soft bound of the posterior's: exp would overflow in the first steps of a large network
-# Before the decoder uses z_ext, only the prior trains phi_ext, and all its units die in a few steps. So z_ext starts
+# Until the decoder uses z_ext, only the prior trains phi_ext, and all its units die in a few steps. So z_ext starts
 # with little noise, and the weight of the prior rises over this share of the run.
 FIRST_LOG_VARIANCE, WARM_UP = -4.0, 0.3
 
@@ -31,12 +32,11 @@ class VAE(Model):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        demand_full_size(config)
-        latent = config.baseline.latent_dim
+        require_full_size(config)
         self.phi_int = Branch(make_encoder(config), config.n)
-        self.phi_ext = Branch(make_encoder(config), 2 * latent)
-        nn.init.constant_(self.phi_ext.head.bias[latent:], FIRST_LOG_VARIANCE)
-        self.decoder = make_decoder(config, latent)
+        self.phi_ext = Branch(make_encoder(config), 2 * LATENT)
+        nn.init.constant_(self.phi_ext.head.bias[LATENT:], FIRST_LOG_VARIANCE)
+        self.decoder = make_decoder(config, LATENT)
         self.fused_decoder: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
@@ -59,11 +59,11 @@ class VAE(Model):
         """
         drawn, x, mean, log_variance, z_int, z_int_next, a = outputs
         nats = standard_kl(mean, log_variance)
-        beta = self.config.baseline.beta * (progress / WARM_UP).clamp(max=1)
+        weight = (progress / WARM_UP).clamp(max=1)
         terms = {
             "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
             "reconstruction": (drawn.float() - x).square().mean() / 2,
-            "prior": beta * nats.mean() / x[0, 0].numel(),
+            "prior": weight * nats.mean() / x[0, 0].numel(),
         }
         return Loss(terms, {"nats": nats.mean().detach()})
 

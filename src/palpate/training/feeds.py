@@ -1,4 +1,4 @@
-"""Which triples a step is trained on: oversampling of rare contacts, and moves that the agent chooses.
+"""Which triples a step is trained on: oversampling of rare contacts, and chosen moves.
 
 A source only draws. A feed decides what to draw from the model's current outputs, as device work in the captured step.
 Legend: b batch, c moves, n ambient dimension.
@@ -14,12 +14,12 @@ from palpate.data.sources import Resident, Source
 from palpate.data.stream import SteerableWorld, Stream, World
 from palpate.data.transitions import Batch
 
-UNKNOWN, OTHER, CONTACT = -1, 0, 1
+UNKNOWN, CONTACT = -1, 1  # labels of triples; without contact it is 0
 POOL = 4  # batches drawn to select one from
-JUDGED = 50  # batches from which the share of contacts is measured
-SLACK = 1.5  # times `least_contacts`: selection stops when contacts are more common
+JUDGED = 50  # batches from which the contact share is measured
+SLACK = 1.5  # times `least_contacts`: selection stops when the rare class is more common
 MOVES, CHOOSE_FROM = 32, 0.3  # moves to choose from; share of the run after which positions are accurate enough
-LAST_MOVES, LAST_SHARE = 128, 0.9  # for the last fit: moves to choose from; the share of a batch
+LAST_MOVES, LAST_SHARE = 128, 0.9  # for the refinement: moves to choose from; share of a batch
 
 Contacts = Callable[[Batch], Tensor | None]  # reliable contacts [b]
 Uncertainty = Callable[[Tensor, Tensor], Tensor | None]  # of moves [b, c, n] from observations, [b, c]
@@ -41,13 +41,13 @@ class Feed:
         return self.source.draw(self.batch_size, generator)
 
     def last(self, generator: torch.Generator) -> Any:
-        """A batch for the last fit, of the most informative triples."""
+        """A batch for the refinement, of the most informative triples."""
         return self.draw(generator)
 
-    def ask(self, contacts: Contacts, uncertainty: Uncertainty) -> None:
+    def connect(self, contacts: Contacts, uncertainty: Uncertainty) -> None:
         """Set the model's functions that a feed may call on triples and moves."""
 
-    def learn(self, contacts: Tensor) -> None:
+    def record(self, contacts: Tensor) -> None:
         """Receive the reliable contacts `[b]` of the last batch."""
 
     def adapt(self, share: float) -> None:
@@ -62,7 +62,7 @@ class Feed:
         return {}
 
     def vitals(self) -> dict[str, float]:
-        """Readings about the data for the log; may wait for the device."""
+        """Readings of the data for the log; may wait for the device."""
         return {}
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Feed:
 
 @final
 class Oversampled(Feed):
-    """A set in memory. Contacts rarer than `least_contacts` are oversampled up to that share."""
+    """A data set in memory. Contacts rarer than `least_contacts` are oversampled up to that share."""
 
     source: Resident
 
@@ -89,7 +89,7 @@ class Oversampled(Feed):
         self._drawn.copy_(self.source.choose(self.batch_size, generator, weights))
         return self.source.take(self._drawn)
 
-    def learn(self, contacts: Tensor) -> None:
+    def record(self, contacts: Tensor) -> None:
         self._labels.index_copy_(0, self._drawn, contacts.to(torch.int8))
 
     def memory(self) -> dict[str, Tensor]:
@@ -102,13 +102,13 @@ class Oversampled(Feed):
 
 @final
 class Selected(Feed):
-    """Fresh triples of a world, selected.
+    """Fresh triples of a streamed world, selected.
 
     If contacts, or triples without contact, are rarer than `least_contacts`, several batches are drawn. One batch is
     selected from them, with up to half of it from the rare class.
 
-    Most moves pass far from the object's boundary or right through it, and are hardly informative. In a share of the
-    batch, `chosen_moves`, the agent chooses among some random moves the one with the least certain contact. The choice
+    Most random moves pass far from the object's boundary or right through it, and are hardly informative. In a share of
+    the batch, `chosen_moves`, the move is the one of several random moves whose contact is least certain. The choice
     depends only on the observation before the move, so it does not bias the outcome.
     """
 
@@ -156,11 +156,10 @@ class Selected(Feed):
         drawn = Batch(*map(torch.cat, zip(*parts, strict=True)))
         contacts = self._contacts(drawn)
         assert contacts is not None  # a pool needs a model with contacts
-        self._note(contacts)
-        rare = torch.where(contacts.float().mean() > 0.5, ~contacts, contacts)
-        order = torch.rand(len(rare), generator=generator, device=rare.device)
-        # First the rare class, up to half a batch of it, then the others.
-        order += torch.where(rare, torch.where(rare.cumsum(0) <= count // 2, 1.0, -1.0), 0.0)
+        self._count(contacts)
+        order = torch.rand(len(contacts), generator=generator, device=contacts.device)
+        # First contacts, up to half a batch, then triples without contact, then the other contacts.
+        order += torch.where(contacts, torch.where(contacts.cumsum(0) <= count // 2, 1.0, -1.0), 0.0)
         return Batch(*(x.index_select(0, order.topk(count).indices) for x in drawn))
 
     def _uncertain(self, count: int, moves: int, generator: torch.Generator) -> Batch:
@@ -174,14 +173,14 @@ class Selected(Feed):
         at = uncertainty.argmax(1)[:, None, None].expand(-1, 1, possible.shape[-1])
         return self.source.triples(world.step(scene, possible.gather(1, at)[:, 0], generator))
 
-    def ask(self, contacts: Contacts, uncertainty: Uncertainty) -> None:
+    def connect(self, contacts: Contacts, uncertainty: Uncertainty) -> None:
         self._contacts, self._uncertainty = contacts, uncertainty
 
-    def learn(self, contacts: Tensor) -> None:
+    def record(self, contacts: Tensor) -> None:
         if self.pool == 1:
-            self._note(contacts[int(self._chosen) :])  # chosen moves do not show how common contacts are
+            self._count(contacts[int(self._chosen) :])  # chosen moves do not show how common contacts are
 
-    def _note(self, contacts: Tensor) -> None:
+    def _count(self, contacts: Tensor) -> None:
         """Count contacts. A batch without reliable contacts does not count: the classes may not be separate yet."""
         known = contacts.any()
         self._seen += torch.stack((contacts.sum(), known * len(contacts), known))

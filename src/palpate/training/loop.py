@@ -1,7 +1,7 @@
 """The training loop.
 
 A step is pure device work (`step.py`); on a GPU it is captured in a CUDA graph and replayed. The host only sets the
-learning rate, reads averages every few steps, and saves. No true states come here: evaluation is a callback.
+learning rate, reads averages every few steps, and saves. Evaluation is a callback, so no true states come here.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from palpate.training.step import Run
 
 
 class Interrupted(RuntimeError):  # noqa: N818 - not an error
-    """Ctrl-C: the run stopped between two steps and can be continued from its folder."""
+    """The run stopped between two steps, and can be resumed from its folder."""
 
 
 def train(

@@ -19,7 +19,7 @@ class Notes:
         self.stop = torch.zeros((), device=device)
 
     def add(self, terms: list[Tensor], readings: list[Tensor]) -> Tensor:
-        """Add one step. Returns the flag, which is 1 from the first step with a non-finite term on."""
+        """Add one step. Returns a flag: 1 from the first step with a non-finite term on, else 0."""
         values = torch.stack([value.detach().float() for value in (*terms, *readings)])
         # Only the first bad step is recorded: the following ones repeat it, since nothing is updated.
         self.bad |= ~values[: len(terms)].isfinite() & (self.stop == 0)
@@ -29,7 +29,7 @@ class Notes:
         return self.stop
 
     def check(self) -> None:
-        """Raise if a step since the start was not finite."""
+        """Raise if any step was not finite."""
         if self.stop.item():
             names = [name for name, bad in zip(self.terms, self.bad.tolist(), strict=True) if bad]
             raise NonFiniteLoss(

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from palpate.checkpoint import read_facts, read_state, used, write_state
-from palpate.optimizers import Muon
 from palpate.training.step import Run
 
 
@@ -24,11 +23,7 @@ def steps_done(folder: Path) -> int:
 def save(run: Run, folder: Path) -> None:
     assert run.notes is not None
     run.notes.check()  # a bad state must not replace a good checkpoint
-    moments = {
-        f"{i}.{name}": value
-        for i, parameter in enumerate(run.parameters)
-        for name, value in _moments(run, parameter).items()
-    }
+    moments = {f"{i}.{name}": x for i, (_, moments) in enumerate(_learned(run)) for name, x in moments.items()}
     groups = {
         "model": run.plain.state_dict(),
         "optimizer": moments,
@@ -56,14 +51,13 @@ def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any])
     if not 0 <= step <= run.config.steps or not known:
         raise TypeError(f"step is {step} of {run.config.steps} and best_value {best!r}")
     run.plain.load_state_dict(groups["model"])
+    learned = _learned(run)
     for key, value in groups["optimizer"].items():
         number, name = key.split(".")
-        parameter = run.parameters[int(number)]
-        if (name == "momentum") != isinstance(_optimizer(run, parameter), Muon):
-            raise TypeError("the optimizer is another one")
+        parameter, moments = learned[int(number)]
         # Moments take the parameter's memory layout, the step counter its device.
         like = torch.empty_like(parameter if value.dim() else torch.empty((), device=run.device))
-        _moments(run, parameter)[name] = like.copy_(value)
+        moments[name] = like.copy_(value)
     if best is not None:
         run.best = {name: value.to(run.device) for name, value in groups["best"].items()}
         run.best_value = best
@@ -79,14 +73,7 @@ def _checkpoint(folder: Path) -> Path:
     return folder / "checkpoint" / "state.safetensors"
 
 
-def _moments(run: Run, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """The optimiser's state of a parameter; empty for a parameter that is not learned."""
-    optimizer = _optimizer(run, parameter)
-    return {} if optimizer is None else optimizer.state[parameter]
-
-
-def _optimizer(run: Run, parameter: nn.Parameter) -> torch.optim.Optimizer | None:
-    for wrapped in run.optimizers:
-        if any(parameter is p for group in wrapped.param_groups for p in group["params"]):
-            return wrapped.optimizer
-    return None
+def _learned(run: Run) -> list[tuple[nn.Parameter, dict[str, Tensor]]]:
+    """Every learned parameter with its optimiser's moments."""
+    optimizers = [wrapped.optimizer for wrapped in run.optimizers]
+    return [(p, each.state[p]) for each in optimizers for group in each.param_groups for p in group["params"]]

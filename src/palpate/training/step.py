@@ -27,7 +27,7 @@ class Run:
     def __init__(self, model: Model, feed: Feed, config: SettledTraining, device: torch.device) -> None:
         self.device = device
         precision = config.precision or ("bf16-mixed" if device.type == "cuda" else "32-true")
-        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it prints precision and hardware
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else it prints precision and hardware
         self.fabric = Fabric(accelerator=device.type, devices=1, precision=precision)
         self.config, self.feed, self.step = config, feed, 0
         self.plain = model.to(device)
@@ -49,7 +49,7 @@ class Run:
         self.best_value = math.inf
         self.generator = torch.Generator(device).manual_seed(config.seed)
         self.progress = torch.zeros((), device=device)
-        feed.ask(self._contacts, self._uncertainty)
+        feed.connect(self._contacts, self._uncertainty)
         self.notes: Notes | None = None
         self.kept_notes: dict[str, Tensor] = {}
         if config.compile:
@@ -62,7 +62,7 @@ class Run:
         with self.fabric.autocast():
             loss: Loss = self.model.loss(batch, self.generator, self.progress)
         if loss.contacts is not None:
-            self.feed.learn(loss.contacts)
+            self.feed.record(loss.contacts)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
@@ -131,15 +131,15 @@ class Run:
         return {**self.notes.read(), **self.plain.vitals(), **self.feed.vitals(), "learning_rate": rate}
 
     def refine(self) -> None:
-        """The model's last fit; raises if a step was not finite."""
+        """The model's refinement; raises if a step was not finite."""
         assert self.notes is not None
         self.notes.check()
-        with self._as_it_is():
+        with self._frozen():
             self.plain.refine(lambda: self.feed.last(self.generator), self.config.steps)
 
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
         """Evaluate the model, and keep a copy of its weights if they are the best so far."""
-        with self._as_it_is():
+        with self._frozen():
             scores = evaluate(self.plain)
         if criterion is not None and scores.get(criterion, math.inf) < self.best_value:
             self.best_value = scores[criterion]
@@ -154,15 +154,15 @@ class Run:
         self.plain.eval()
 
     def _contacts(self, batch: Any) -> Tensor | None:
-        with self._as_it_is(), self.fabric.autocast():
+        with self._frozen(), self.fabric.autocast():
             return self.plain.contacts(batch)
 
     def _uncertainty(self, o: Tensor, moves: Tensor) -> Tensor | None:
-        with self._as_it_is(), self.fabric.autocast():
+        with self._frozen(), self.fabric.autocast():
             return self.plain.uncertainty(o, moves)
 
     @contextmanager
-    def _as_it_is(self) -> Iterator[None]:
+    def _frozen(self) -> Iterator[None]:
         """The model in evaluation mode, without gradients."""
         before = self.plain.training
         self.plain.eval()
