@@ -4,13 +4,17 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench clean
+.PHONY: demo quick test check format bench clean
 
 # An interrupted demo is continued; a finished one is made again.
 demo: $(READY)
 	@if [ -e runs/demo/overwriting/run.json ] || { [ -e runs/demo/run.json ] && [ ! -e runs/demo/config.json ]; }; \
 		then mode=--resume; else mode=--force; fi; \
 		$(BIN)/palpate demo $$mode || { code=$$?; [ $$code -ne 130 ] || echo "make demo continues it"; exit $$code; }
+
+# The fast tests, for use while working.
+quick: $(READY)
+	$(BIN)/python -m pytest -n 2 -q -m "not gpu and not slow"
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -q

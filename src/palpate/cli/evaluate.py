@@ -8,7 +8,7 @@ from palpate.cli.parsing import Positional
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Measure a trained model on labelled triples it was not trained on: table, figures, report."""
+    """Measure a trained model on labelled triples: table, figures, report."""
 
     run: Positional[Path]
     """Folder of a run or of a saved model."""
