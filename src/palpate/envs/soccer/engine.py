@@ -59,12 +59,37 @@ def _no_backend(error: Exception) -> str:
 
 
 def _headless_backend() -> str | None:
-    """EGL, then OSMesa, by the libraries that are installed; None leaves the choice to MuJoCo."""
-    for backend, names in (("egl", ("libEGL.so.1",)), ("osmesa", ("libOSMesa.so.8", "libOSMesa.so.6", "libOSMesa.so"))):
-        for name in names:
-            try:
-                ctypes.CDLL(name)
-            except OSError:
-                continue
-            return backend
+    """EGL where it can open a device, then OSMesa; None leaves the choice to MuJoCo."""
+    if _egl_works():
+        return "egl"
+    for name in ("libOSMesa.so.8", "libOSMesa.so.6", "libOSMesa.so"):
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return "osmesa"
     return None
+
+
+def _egl_works() -> bool:
+    """Whether EGL can initialise a device. MuJoCo cannot be used to try: its first choice is final."""
+    try:
+        egl = ctypes.CDLL("libEGL.so.1")
+    except OSError:
+        return False
+    egl.eglGetProcAddress.restype = ctypes.c_void_p
+    address = [egl.eglGetProcAddress(name) for name in (b"eglQueryDevicesEXT", b"eglGetPlatformDisplayEXT")]
+    if not all(address):
+        return False
+    query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address[0])
+    display_of = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)(address[1])
+    devices, count = (ctypes.c_void_p * 32)(), ctypes.c_int()
+    if not query(len(devices), devices, ctypes.byref(count)):
+        return False
+    platform_device = 0x313F  # EGL_PLATFORM_DEVICE_EXT
+    for device in devices[: count.value]:
+        display = display_of(platform_device, device, None)
+        if display and egl.eglInitialize(ctypes.c_void_p(display), None, None):
+            egl.eglTerminate(ctypes.c_void_p(display))
+            return True
+    return False
