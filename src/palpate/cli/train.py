@@ -33,7 +33,7 @@ class Train:
     size: int | None = None
     """Pixels on a side of a streamed world. Default: 100."""
     contact_share: float | None = None
-    """Share of contacts of a streamed world. Default: 0.5."""
+    """Contact share of a streamed world. Default: 0.5."""
     out: Path
     """Folder of the run."""
     config: Path | None = None
@@ -47,7 +47,7 @@ class Train:
     shrink: int | None = None
     """Side, in pixels, of the squares over which pictures are averaged. Default: as the encoder needs."""
     test: Path | None = None
-    """Labelled file to measure on during and after the run. Default: a streamed world makes its own test set."""
+    """File of labelled triples, to measure on during and after the run. Default: a streamed world makes its own."""
     resume: bool = False
     """Continue a stopped run."""
     force: bool = False

@@ -24,7 +24,7 @@ class Notes:
         # Only the first bad step is recorded: the following ones repeat it, since nothing is updated.
         self.bad |= ~values[: len(terms)].isfinite() & (self.stop == 0)
         self.stop.copy_(self.bad.any())
-        self.sums += torch.where(self.stop > 0, 0.0, values)
+        self.sums += values
         self.count += 1 - self.stop
         return self.stop
 
