@@ -90,6 +90,7 @@ class TestVerbs:
         assert verdict == "no blocking problems (arrays alone, no training run)"
         refused(run("check", tmp_path / "none.h5"), "there is no file")
 
+    @pytest.mark.slow
     def test_demo(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("palpate.demo.TEST_TRIPLES", 200)
         monkeypatch.setattr("palpate.demo.WATCHED_TRIPLES", 50)
@@ -107,6 +108,7 @@ class TestVerbs:
         assert f"L_test is {scores['l_test']:.2g}" in said
         refused(run("demo", "--steps", 3, "--out", out), str(out), "exists")
 
+    @pytest.mark.slow
     def test_collect_train_evaluate(self, log: Path, tmp_path: Path) -> None:
         out = tmp_path / "run"
         done = palpate("train", "--data", log, "--out", out, "--steps", 5, "--test", log, *TINY)
@@ -138,6 +140,7 @@ class TestVerbs:
             assert not labelled.truth.contact.all()
 
     @pytest.mark.filterwarnings("ignore:triples with and without contact")
+    @pytest.mark.slow
     def test_train_on_a_stream_with_settings(self, run: Run, tmp_path: Path) -> None:
         out = tmp_path / "run"
         settings = ["--body", "ellipse", "--rest-floor", 0.05, "--chosen-moves", 0.25]
@@ -168,6 +171,7 @@ class TestVerbs:
 
 
 class TestMistakes:
+    @pytest.mark.slow
     def test_as_a_process(self, tmp_path: Path) -> None:
         done = palpate("collect", "palpate/Sprits-v0", "--out", tmp_path / "x.h5")
         says = refused((done.returncode, done.stdout, done.stderr), "env is 'palpate/Sprits-v0'")
@@ -187,6 +191,7 @@ class TestMistakes:
         refused(run(*where, "--out", tmp_path / "x", "--resume", "--force"), "give only one")
 
     @pytest.mark.filterwarnings("ignore:triples with and without contact")
+    @pytest.mark.slow
     def test_a_full_disk_while_training(self, run: Run, log: Path, tmp_path: Path) -> None:
         """Overwriting: the old model stays, and the new run goes on once there is room."""
         out = tmp_path / "run"
@@ -268,7 +273,7 @@ class TestMistakes:
         [
             (["--body", "star"], "body is 'star'; allowed is 'ball' or 'outline' or 'ellipse'"),
             (["--refine"], "refine is True; leave it out: a refinement needs fresh triples"),
-            (["--chosen-moves", "0.5"], "chosen_moves is 0.5; leave it out: the moves of a fixed set are made already"),
+            (["--chosen-moves", "0.5"], "chosen_moves is 0.5; leave it out: the moves of a data set are fixed"),
             (
                 ["--objective", "paper", "--radius", "0.1"],
                 "radius is 0.1; leave it out: the method 'paper' learns no body",
@@ -477,6 +482,7 @@ class TestCollect:
         assert out.read_bytes() == (tmp_path / "x.h5").read_bytes()
         assert sorted(os.listdir(tmp_path)) == ["log.h5", "x.h5"]
 
+    @pytest.mark.slow
     def test_full_disk(self, run: Run, tmp_path: Path) -> None:
         """As a process of its own: it must not crash at its end, as it would if HDF5 saw the failure."""
         out = tmp_path / "log.h5"

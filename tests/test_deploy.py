@@ -107,6 +107,7 @@ Get = Callable[[str, str], deploy.Exported]
 
 class TestFiles:
     @pytest.mark.parametrize(("kind", "format"), FILES)
+    @pytest.mark.slow
     def test_gives_the_models_positions_and_describes_itself(self, exported: Get, kind: str, format: str) -> None:
         outcome, model = exported(kind, format), made(kind)
         for count in (1, 5, 33):
@@ -326,6 +327,7 @@ WITHOUT_PALPATE = "import sys\nsys.modules['palpate'] = None\n"
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Its readers of the file cannot import palpate, and get the model's positions."""
 

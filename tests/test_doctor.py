@@ -71,14 +71,17 @@ class TestGood:
     def test_rare_contacts(self) -> None:
         assert findings(log(states(COUNT, 0.04))) == {}
 
+    @pytest.mark.slow
     def test_space(self) -> None:
         assert findings(log(states(COUNT, 0.5, sides=(1.0, 1.0, 1.0)))) == {}
 
+    @pytest.mark.slow
     def test_pictures_in_millimetres(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "STEPS", (0, 250))
         made = states(COUNT, 0.3)
         assert findings(log(made, 1000 * (made.agent_next - made.agent), pictures(24))) == {}
 
+    @pytest.mark.slow
     def test_an_episode_in_order_of_time(self) -> None:
         assert findings(log(walk())) == {}
 
@@ -91,34 +94,41 @@ class TestFaults:
 
         assert findings(log(states(COUNT), see=seen)) == {"not-displacements": "blocking"}
 
+    @pytest.mark.slow
     def test_actions_of_another_row(self) -> None:
         made = walk()
         checkup = palpate.check(log(made, (made.agent_next - made.agent).roll(1, 0)))
         assert {finding.name for finding in checkup.findings} == {"shifted-actions"}
         assert "a row too late" in str(checkup)
 
+    @pytest.mark.slow
     def test_commands_that_are_not_reached(self) -> None:
         made = states(COUNT)
         command = made.agent_next - made.agent
         moved = command * (0.4 / command.norm(dim=1, keepdim=True)).clamp(max=1)
         assert set(findings(log(made._replace(agent_next=made.agent + moved), command))) == {"saturated-actions"}
 
+    @pytest.mark.slow
     def test_no_contacts(self) -> None:
         assert findings(log(states(COUNT, 0.0))) == {"no-contacts": "blocking"}
 
+    @pytest.mark.slow
     def test_few_contacts(self) -> None:
         assert set(findings(log(states(6000, 0.01)))) == {"few-contacts"}
 
+    @pytest.mark.slow
     def test_an_object_that_cannot_be_seen(self) -> None:
         found = findings(log(states(COUNT), see=lambda agent, thing: mixture(agent, agent)))
         assert found == {"no-lasting-scene": "blocking"}
 
+    @pytest.mark.slow
     def test_an_object_that_drifts(self) -> None:
         made = states(COUNT)
         drifted = made.object_next + 0.05 * noise(made.object.shape)
         drifting = made._replace(object_next=torch.where(made.contact[:, None], made.object_next, drifted))
         assert findings(log(drifting)) == {"no-two-classes": "blocking"}
 
+    @pytest.mark.slow
     def test_an_object_that_jumps_by_itself(self) -> None:
         made = states(COUNT, 0.1)
         jumps = (noise((COUNT,), 5) > 0.8) & ~made.contact
@@ -126,10 +136,12 @@ class TestFaults:
         made = made._replace(object_next=torch.where(jumps[:, None], landing, made.object_next))
         assert set(findings(log(made))) == {"unexplained-contacts"}
 
+    @pytest.mark.slow
     def test_an_object_out_of_reach(self) -> None:
         left = some(lambda s: (s.agent[:, 0] < 0.4) & (s.agent_next[:, 0] < 0.4))
         assert set(findings(log(left))) == {"unreachable"}
 
+    @pytest.mark.slow
     def test_two_rooms_without_a_door(self) -> None:
         def stays(s: States) -> torch.Tensor:
             left, right = ((s.agent[:, 0] < 0.4) & (s.agent_next[:, 0] < 0.4) for s in (s, _mirrored(s)))

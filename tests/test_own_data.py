@@ -20,6 +20,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_python_runs(tmp_path: Path) -> None:
     short = "\n".join(blocks("python")).replace("steps=200", "steps=3").replace("2_000", "400")
     short = short.replace("palpate.check(data)", "palpate.check(data, probe=False)")

@@ -149,6 +149,7 @@ def test_a_world_that_only_samples_has_no_moves_to_choose() -> None:
         fit(Discs(), chosen_moves=0.5)
 
 
+@pytest.mark.slow
 def test_the_example_runs() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", EXAMPLE, "--steps", "3"], capture_output=True, text=True, check=False

@@ -90,6 +90,7 @@ def test_the_truth_is_what_the_pictures_show(triples: palpate.Labelled) -> None:
     assert wrong[whole].median() < 0.05
 
 
+@pytest.mark.slow
 def test_the_guide_runs(tmp_path: Path) -> None:
     code = "".join(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL))
     short = code.replace("1_000", "40").replace("steps=100", "steps=3, batch_size=16")

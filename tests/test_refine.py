@@ -124,6 +124,7 @@ def test_finds_the_error_that_positions_have_in_common(missed: float) -> None:
     model.refine(never, STEPS)  # not a second time: the field would be measured anew
 
 
+@pytest.mark.slow
 def test_a_body_that_turns_is_fitted_too() -> None:
     along = torch.tensor([[100.0, 0.0]])  # in the unit disc it has length 1
     model = model_with(lambda place: torch.cat((place, UNIT * along.expand(len(place), 2)), 1), "ellipse")

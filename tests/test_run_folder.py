@@ -137,7 +137,7 @@ def test_an_old_model_stays_until_the_new_one_is_complete(run: Path, tmp_path: P
 def leave(folder: Path, text: str) -> None:
     for name in ("checkpoint", "tensorboard") if text == "old" else ("checkpoint",):
         (folder / name).mkdir(parents=True)
-    for name in ("model.safetensors", "metrics.jsonl", "checkpoint/state.safetensors", "config.json"):
+    for name in ("run.toml", "model.safetensors", "metrics.jsonl", "checkpoint/state.safetensors", "config.json"):
         (folder / name).write_text(text)
 
 

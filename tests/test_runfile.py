@@ -39,6 +39,7 @@ def test_data_in_memory_have_no_name(tmp_path: Path) -> None:
     assert "add data = FILE or env = WORLD" in text
 
 
+@pytest.mark.slow
 def test_the_file_repeats_the_run(tmp_path: Path, command: Command) -> None:
     for name, seed in (("log", 0), ("test", 1)):
         balls(60, seed=seed, sides=(1.0, 1.0), contact_share=0.5).save(tmp_path / f"{name}.h5")

@@ -55,6 +55,7 @@ def test_a_path_that_ends_beside_the_flat_of_a_side() -> None:
     assert clearance(body, torch.zeros(1, 2), none, Segment(0.115 * toward, torch.zeros(1, 2))).item() > 0.001
 
 
+@pytest.mark.slow
 def test_the_diamond_is_found() -> None:
     """Given the true positions, the likelihood finds the four corners and is the better for it."""
     triple = Sprites().sample(1500, torch.Generator().manual_seed(0))

@@ -17,12 +17,14 @@ def recipe(**options: object) -> Recipe:
     return Recipe(partial(world, THIRD, **options), 5, lambda block: block)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_reported() -> None:
     with pytest.raises(WorkerError, match="a worker process was ended by signal 9.* under `if __name__ == "):
         list(blocks_of_workers(recipe(trouble="die@300"), spans(1000), 2))
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BALL_PAUSE", "0.005")
     blocks = blocks_of_workers(recipe(), spans(100_000), 2)

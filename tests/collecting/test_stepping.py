@@ -210,6 +210,7 @@ class TestSettle:
         assert torch.equal(data.truth.object, data.truth.object_next)
         assert not data.truth.contact.any()
 
+    @pytest.mark.slow
     def test_nothing_ever_rests(self) -> None:
         with pytest.raises(
             ValueError,
@@ -237,6 +238,7 @@ class TestSettle:
 
 
 class TestApproach:
+    @pytest.mark.slow
     def test_raises_the_contact_share(self) -> None:
         def share(**options: Any) -> float:
             data = collect(Cart(), 120, seed=1, labelled=True, aggregate=12, truth=TRUTH, **RESTING, **options)
@@ -368,6 +370,7 @@ class TestSettings:
 
 
 class TestWorkers:
+    @pytest.mark.slow
     def test_workers_write_the_same_bytes(self, tmp_path: Path) -> None:
         """Spawned; lambdas are sent to the workers."""
         options = CART | {"agent_position": lambda now: now.info["pos"], "aggregate": 2, "truth": TRUTH}

@@ -59,6 +59,7 @@ def test_deviations_are_measured_in_usual_ones_and_keep_their_sign() -> None:
     assert left.tolist() == [[0, 4, 8, -4, -8]]
 
 
+@pytest.mark.slow
 def test_edges_that_no_grid_can_follow_are_usual() -> None:
     """A border between black and white that jumps about, brighter than the object."""
     generator = torch.Generator().manual_seed(0)

@@ -48,6 +48,7 @@ def test_each_seed_has_its_own_representation(tmp_path: Path) -> None:
     assert models == [tmp_path / "soccer" / "models" / f"third-paper-gaussian-{seed}" for seed in (0, 1)]
 
 
+@pytest.mark.slow
 def test_representations_then_policies(play: Play, tmp_path: Path) -> None:
     learned, policies = play("interaction", "truth")
     assert learned.finished == ["soccer/third-ours-0"]

@@ -46,6 +46,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["bit", "zeros"])
+@pytest.mark.slow
 def test_anywhere(good: Path, tmp_path: Path, kind: str) -> None:
     """Headers, indices, rows of o, a and o', true states, attributes."""
     content, whole, found = good.read_bytes(), everything(good), 0
@@ -76,6 +77,7 @@ def test_the_error_names_the_rows(good: Path, tmp_path: Path, name: str) -> None
             stored.rows(slice(None))
 
 
+@pytest.mark.slow
 def test_the_error_names_files_of_others(tmp_path: Path) -> None:
     """They have no checksums, so not all damage is detected."""
     path, random = tmp_path / "log.h5", np.random.default_rng(0)

@@ -146,6 +146,7 @@ def test_the_ball_is_never_hidden_from_the_third_person(world: Soccer) -> None:
     assert (beside / alone).mean() > 0.95
 
 
+@pytest.mark.slow
 def test_the_ball_is_always_in_one_of_the_four_views(world: Soccer) -> None:
     """And enough of it: twelve pixels of a hundred by a hundred at the far end of the field."""
     for some in (random_scenes(world, 15), hard_scenes()):
@@ -215,6 +216,7 @@ def memory() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's own books")
+@pytest.mark.slow
 def test_worlds_and_threads_leave_nothing_behind() -> None:
     """A thread has a renderer of its own, which is freed when the thread ends."""
     states = scenes(np.array([[0.3, 0.3]]), np.array([[0.6, 0.6]]))

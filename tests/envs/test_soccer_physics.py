@@ -115,6 +115,7 @@ def test_contact_means_moved(triples: Triples) -> None:
     assert 0.4 < triples.contact.mean() < 0.6
 
 
+@pytest.mark.slow
 def test_contacts_are_those_of_the_simulators_list(triples: Triples) -> None:
     """At every time step of every path, nothing skipped; a ball that was not touched did not move in it either."""
     listed, drift, off = replay(triples)

@@ -209,6 +209,7 @@ DRAW = (
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere MuJoCo's own choice works")
 @pytest.mark.parametrize("before", ["", "import mujoco\n"])
+@pytest.mark.slow
 def test_a_backend_is_chosen(before: str) -> None:
     done = run(before + DRAW)
     assert (done.returncode, done.stderr) == (0, "")
@@ -217,6 +218,7 @@ def test_a_backend_is_chosen(before: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the packages named are Debian's")
 @pytest.mark.parametrize("backend", ["osmesa", "nonsense"])
+@pytest.mark.slow
 def test_the_users_backend_is_kept_and_its_failure_says_what_to_install(backend: str) -> None:
     done = run(DRAW, MUJOCO_GL=backend, DISPLAY="", WAYLAND_DISPLAY="")
     if done.returncode == 0:
@@ -228,6 +230,7 @@ def test_the_users_backend_is_kept_and_its_failure_says_what_to_install(backend:
     assert "libosmesa6" in last
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_process_that_has_drawn_says_so() -> None:
     """OpenGL would wait forever."""
     script = (

@@ -358,6 +358,7 @@ class TestStore:
             torch.testing.assert_close(program.module()(o), model.encode(o).known())
 
 
+@pytest.mark.slow
 def test_resnet18_learns_and_encodes(tmp_path: Path) -> None:
     """Eleven million weights and running means: the same promises, once."""
     config = Case("contact", "resnet18", 2, {}).config

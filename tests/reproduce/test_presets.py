@@ -82,7 +82,7 @@ def test_a_variant_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> N
     text = path.read_text()
     for name, says in (
         ("this:s", "import this first"),  # importing it would run its code
-        ("json:JSONDecoder", "is no model of palpate"),
+        ("json:JSONDecoder", "is not a model of palpate"),
         (f"{__name__}:Nobody", "has no class 'Nobody'"),
     ):
         path.write_text(text.replace(f"{__name__}:Mine", name))
