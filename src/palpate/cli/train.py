@@ -31,9 +31,9 @@ class Train:
     env: str | None = None
     """World to stream from instead, for instance palpate/Sprites-v0."""
     size: int | None = None
-    """Pixels on a side of a streamed world. Default: 100."""
+    """Side of the pictures of a streamed world, in pixels. Default: 100."""
     contact_share: float | None = None
-    """Share of contacts of a streamed world. Default: 0.5."""
+    """Contact share of a streamed world. Default: 0.5."""
     out: Path
     """Folder of the run."""
     config: Path | None = None
