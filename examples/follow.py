@@ -2,7 +2,7 @@
 
 python examples/follow.py --model runs/demo --out follow.gif
 
-The agent walks at random, and every now and then to the object. Every picture is encoded by itself.
+The agent walks at random, and from time to time towards the object. Each picture is encoded independently.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python examples/plan.py --model runs/x     with a representation trained on palpate/Soccer-v0
     python examples/plan.py --truth            with the true states, the limit
 
-The plan: stand behind the ball on the line to the goal, then walk along that line. `model.align` puts the learned frame
-onto the field, from a few known positions of the agent.
+The plan: stand behind the ball on the line to the goal, then walk along that line. `model.align` translates the learned
+frame onto the field, from a few known positions of the agent.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 import palpate
-import palpate.envs  # makes the ids known
+import palpate.envs  # registers the worlds
 from palpate.envs.goal import GOAL
 from palpate.envs.soccer.config import REACH
 
@@ -78,7 +78,7 @@ def main() -> None:
     which.add_argument("--truth", action="store_true", help="use the true states")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--ball", choices=("centre", "random"), default="centre", help="where the ball starts")
-    parser.add_argument("--known", type=int, default=20, help="known positions of the agent, for the frame")
+    parser.add_argument("--known", type=int, default=20, help="number of known agent positions that align the frame")
     arguments = parser.parse_args()
     if min(arguments.episodes, arguments.known) < 1:
         parser.error(f"episodes is {arguments.episodes} and known {arguments.known}; allowed is 1 or more")

@@ -23,11 +23,11 @@ from palpate.progress import bar
 
 ID = "gym_pusht:gym_pusht/PushT-v0"
 SIDE = 512  # of the arena, PushT's own unit
-ALONG_STEM = np.pi / 2  # from the block's angle: PushT's T stands on its head
+ALONG_STEM = np.pi / 2  # from the block's angle to its stem: PushT's T is upside down
 
 
 def pixels(now: Moment) -> Any:
-    """The picture, 96 x 96. Drawn only where a triple begins and ends: PushT's own "pixels" are drawn in every step."""
+    """The picture, 96 x 96, drawn only where a triple begins or ends. PushT's own "pixels" are drawn at every step."""
     env: Any = now.env.unwrapped
     env.obs_type = "pixels"
     picture = env.get_obs()
@@ -36,7 +36,7 @@ def pixels(now: Moment) -> Any:
 
 
 def centroid(now: Moment) -> Any:
-    """Where the T is: the centre of its area, which `block_pose` is not."""
+    """The position of the T: its centre of area. `block_pose` holds another point."""
     env: Any = now.env.unwrapped
     block = env.block
     centres = np.array([part.center_of_gravity for part in block.shapes])
@@ -50,22 +50,22 @@ def axis(now: Moment) -> float:
 
 
 def approach(now: Moment, rng: np.random.Generator) -> Any:
-    """A target near the T. This looks at where the T is, to touch it more often; the learner never does."""
+    """A target near the T, so that contacts are frequent. It uses the true position of the T; training does not."""
     return centroid(now) + rng.normal(0, 60, 2)
 
 
 STEPPING: dict[str, Any] = {
-    "agent_position": "info:pos_agent",  # PushT's action is where to go; what counts is how far it got
+    "agent_position": "info:pos_agent",  # PushT's action is a target; the triple needs the displacement achieved
     "observation": pixels,
-    "aggregate": 6,  # of 0.1 s
-    "settle": 30,  # then the agent is held where it is, until it and the T rest
+    "aggregate": 6,  # steps of 0.1 s
+    "settle": 30,  # then the agent is held in place until agent and T rest
     "hold": "info:pos_agent",
     "watch": "info:block_pose",
     "tolerance": 0.01,
     "approach": approach,
     "approach_share": 0.3,
-    "truth": {"object": centroid, "angle": axis, "contact": "moved"},  # only to measure with
-    "max_episode_steps": 120,  # ten triples, before the T has been pushed to the wall
+    "truth": {"object": centroid, "angle": axis, "contact": "moved"},  # for evaluation only
+    "max_episode_steps": 120,  # ten triples, so that the T is not yet pushed to the wall
 }
 
 
@@ -76,28 +76,30 @@ class PushT:
     out: Path
     """Folder of the run."""
     data: Path = Path("pusht.h5")
-    """The triples; collected should they not be there."""
+    """File of training triples; they are collected if it does not exist."""
     test: Path = Path("pusht-test.h5")
-    """Others to measure on; the same."""
+    """File of test triples; they are collected if it does not exist."""
     num: int = 20_000
-    """How many triples to collect."""
+    """Number of training triples to collect."""
     num_test: int = 2_000
+    """Number of test triples to collect."""
     workers: int = 2
-    """Processes that collect."""
+    """Number of processes that collect."""
     body: Literal["ball", "outline", "ellipse"] = "outline"
-    """The T as a shape that does not turn, or as an ellipse with an orientation."""
+    """Shape of the T: ball and outline do not turn; an ellipse has an orientation."""
     steps: int | None = None
-    """Optimiser steps; as many as `fit` chooses when left out."""
+    """Optimiser steps. Default: `fit` chooses."""
     batch_size: int = 128
+    """Triples per step."""
     shrink: int = 1
-    """Pictures are averaged over squares of so many pixels; the agent is six pixels wide, so not at all."""
+    """Side, in pixels, of the squares over which pictures are averaged; 1, because the agent is six pixels wide."""
     optimizer: Literal["muon", "adamw"] = "muon"
-    """On a CPU `fit` would take adamw, with which small CNNs place the object better, and the agent worse."""
+    """On a CPU `fit` would choose adamw, with which small CNNs place the object better and the agent worse."""
     encoder: Literal["small", "resnet18"] | None = None
     device: Literal["cpu", "cuda"] | None = None
     seed: int = 0
     resume: bool = False
-    """Go on with a run that was stopped."""
+    """Continue a stopped run."""
 
     def __call__(self) -> None:
         for path, num, seed in ((self.data, self.num, 0), (self.test, self.num_test, 1)):
@@ -125,7 +127,7 @@ class PushT:
 
 
 def collect(path: Path, num: int, *, seed: int, workers: int) -> None:
-    """Into a file; what a stopped collection left beside it is gone on with."""
+    """Collect triples into a file, or continue a stopped collection."""
     resume = Path(f"{path}.parts").exists()
     with bar(f"collecting {path.name}", num) as advance:
 
@@ -138,7 +140,7 @@ def collect(path: Path, num: int, *, seed: int, workers: int) -> None:
 
 
 def measure(model: palpate.Representation, data: Path, test: Path, *, picture: Path) -> dict[str, float]:
-    """Errors in PushT's own unit, after one translation that is fitted on training triples."""
+    """Errors in PushT's own unit, after one translation fitted to training triples."""
     with palpate.Labelled.open(data) as known, palpate.Labelled.open(test) as unseen:
         few = known.subset(slice(0, min(2_000, len(known))))
         known_places = {"observation": few.transitions.rows(slice(None)).o}
@@ -157,7 +159,7 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
     if found.orientation is not None and truth.angle is not None:
         wrong = axis_error(found.orientation, truth.angle)
         scores |= {"orientation error, median (rad)": float(wrong.median())}
-    some = torch.arange(0, len(o), -(-len(o) // 8))  # eight from all of them
+    some = torch.arange(0, len(o), -(-len(o) // 8))  # eight, evenly spaced
     drawn = type(found)(*(None if x is None else x[some] for x in found))  # type: ignore[arg-type]
     true = palpate.Truth(**{name: x[some] for name, x in truth.known().items()})
     line = model.border(o[some])

@@ -39,7 +39,7 @@ class DiscWorld:
     """Everything works on batches of tensors, on one device."""
 
     observation_shape = (32,)
-    n = 2  # numbers of an action
+    n = 2  # dimension of the actions
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = torch.device(device)

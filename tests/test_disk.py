@@ -149,7 +149,7 @@ class TestInterrupts:
 class TestAlone:
     def test_one_at_a_time(self, tmp_path: Path) -> None:
         folder = tmp_path / "run"
-        with alone(folder), pytest.raises(Busy, match="another process works in run; wait for it"), alone(folder):
+        with alone(folder), pytest.raises(Busy, match="another process is working in run; wait for it"), alone(folder):
             pytest.fail("two at once")
         with alone(folder):
             pass

@@ -17,21 +17,21 @@ ROOT = Path(palpate.__file__).parent
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 
-def floors(page: str) -> dict[str, int]:
-    """Rooms and their floors, from the page's table: a row is | floor | `room/` or `room.py` | what lives there |."""
+def layers(page: str) -> dict[str, int]:
+    """Modules and their layers, from the page's table: a row is | layer | `module/` or `module.py` | content |."""
     rows = re.findall(r"^\| (\d+) \| (`[^|]*) \|", page, re.MULTILINE)
     return {
-        name.removesuffix(".py").rstrip("/"): int(floor) for floor, names in rows for name in names[1:-1].split("`, `")
+        name.removesuffix(".py").rstrip("/"): int(layer) for layer, names in rows for name in names[1:-1].split("`, `")
     }
 
 
-# A folder is one room: its modules may know each other. Two rooms on one floor may not.
-FLOOR = floors(PAGE.read_text(encoding="utf-8")) | {"": 0}
+# A folder counts as one module: its files may import each other. Two modules of one layer may not.
+LAYER = layers(PAGE.read_text(encoding="utf-8")) | {"": 0}
 FOLDERS = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.glob("*/*.py")}
-LAZY_ONLY = {("collecting.collect", "envs")}  # importers that may enter a room from inside a function alone
+LAZY_ONLY = {("collecting.collect", "envs")}  # importers that may import a module from inside a function alone
 
 MAY_IMPORT_LABELLED = {"metrics", "figures", "methods.supervised", "api", "material", "collecting.collect", "pictures"}
-MAY_IMPORT_LABELLED_LAZILY = {"cli", ""}  # rooms
+MAY_IMPORT_LABELLED_LAZILY = {"cli", ""}  # top-level modules
 
 
 class Import(NamedTuple):
@@ -52,7 +52,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
-def room(module: str) -> str:
+def top_level(module: str) -> str:
     return module.split(".")[0]
 
 
@@ -85,32 +85,32 @@ def imports_of(module: str, source: str) -> Iterator[Import]:
 IMPORTS = [found for name, path in MODULES.items() for found in imports_of(name, path.read_text(encoding="utf-8"))]
 
 
-def breaks_the_floors(found: Import) -> bool:
-    above, below = room(found.importer), room(found.imported)
+def breaks_the_layers(found: Import) -> bool:
+    above, below = top_level(found.importer), top_level(found.imported)
     if above == below:
         return above not in FOLDERS
     if found.importer == "" and found.lazy:
         return False  # the public names are found when they are asked for
     if (found.importer, below) in LAZY_ONLY and not found.lazy:
         return True
-    return FLOOR[above] <= FLOOR[below]
+    return LAYER[above] <= LAYER[below]
 
 
 def is_a_leak(found: Import) -> bool:
     if found.imported != "data.labelled":
         return False
-    if found.importer in MAY_IMPORT_LABELLED or room(found.importer) in ("reproduce", "contest"):
+    if found.importer in MAY_IMPORT_LABELLED or top_level(found.importer) in ("reproduce", "contest"):
         return False
-    return not (room(found.importer) in MAY_IMPORT_LABELLED_LAZILY and found.lazy)
+    return not (top_level(found.importer) in MAY_IMPORT_LABELLED_LAZILY and found.lazy)
 
 
-def test_every_module_has_a_floor() -> None:
-    assert {room(name) for name in MODULES} == set(FLOOR)
+def test_every_module_has_a_layer() -> None:
+    assert {top_level(name) for name in MODULES} == set(LAYER)
 
 
 def test_imports_go_downward_only() -> None:
     assert len(IMPORTS) > 40, "the imports were not found, so nothing is being tested"
-    assert [str(found) for found in IMPORTS if breaks_the_floors(found)] == []
+    assert [str(found) for found in IMPORTS if breaks_the_layers(found)] == []
 
 
 def test_truth_enters_by_few_doors() -> None:
@@ -119,9 +119,9 @@ def test_truth_enters_by_few_doors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "source", "floors", "leak"),
+    ("module", "source", "layers", "leak"),
     [
-        ("geometry", "import palpate.encoders", True, False),  # one floor, two rooms
+        ("geometry", "import palpate.encoders", True, False),  # one layer, two modules
         ("training", "from palpate.metrics import Scores", True, False),
         ("training", "def f():\n    from palpate.api import fit", True, False),  # upward stays upward inside a function
         ("training", "from palpate.data import labelled", False, True),
@@ -137,10 +137,10 @@ def test_truth_enters_by_few_doors() -> None:
         ("api", "import torch.data.labelled\nfrom palpate.methods.store import build", False, False),
     ],
 )
-def test_the_reader_sees(module: str, source: str, floors: bool, leak: bool) -> None:
+def test_the_reader_sees(module: str, source: str, layers: bool, leak: bool) -> None:
     found = list(imports_of(module, source))
     assert found
-    assert any(map(breaks_the_floors, found)) == floors
+    assert any(map(breaks_the_layers, found)) == layers
     assert any(map(is_a_leak, found)) == leak
 
 
@@ -167,7 +167,7 @@ def test_only_the_command_line_prints() -> None:
     for name, path in MODULES.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
-                printing.add(room(name))
+                printing.add(top_level(name))
     assert printing == {"cli"}
 
 

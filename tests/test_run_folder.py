@@ -184,7 +184,7 @@ def test_two_at_once(tmp_path: Path) -> None:
 
     def other(step: int, readings: dict[str, float]) -> None:
         for options in ({}, {"resume": True}, {"overwrite": True}):
-            with pytest.raises(Busy, match="another process works in run; wait for it") as error:
+            with pytest.raises(Busy, match="another process is working in run; wait for it") as error:
                 palpate.fit(vectors(), out=run, **SHORT | options)
             refusals.append(error)
 

@@ -101,7 +101,7 @@ def fit(
     With `out` the run is a folder: it can be interrupted and resumed, and holds the model at the end. `test`, labelled
     triples or a file of them, is only for measuring; the curve uses its first thousand triples. `watch` is called with
     every reading. A tenth of a data set is held out, in whole episodes if they are known. `fit` returns the weights
-    that explain it best; `facts["quality"]` holds their quality.
+    that explain the held-out triples best; `facts["quality"]` holds their quality.
     """
     config = replace(training or TrainingConfig(), **changes)
     place = None if out is None else Path(out)
@@ -140,7 +140,7 @@ def fit(
         if folder is not None and not resume:
             write_whole(folder / RUN_FILE, run_file(origin, asked, left_open).encode())
         if progress:
-            say("\n".join(["chosen, since not given:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
+            say("\n".join(["settings chosen by fit:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
             if resume and folder is not None:
                 say(f"continuing after step {steps_done(folder)} of {settled.steps}")
         title = f"{model.config.method}, {model.config.encoder} on {device.type}"

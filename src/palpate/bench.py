@@ -1,4 +1,4 @@
-"""Speed of the hot paths on this machine. Compare ratios within one call, not numbers of two machines."""
+"""Speed of the hot paths on this machine. Compare ratios within one call, not numbers from two machines."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -50,7 +50,7 @@ def checksum(tensors: Mapping[str, Tensor], note: Any = None) -> str:
 
 
 def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The groups and facts that `write_state` wrote; refuses another checksum than `expected`, if it is given."""
+    """The groups and facts that `write_state` wrote; refuses a checksum other than `expected`, if it is given."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; is this the folder of a run?")
     with used(path):

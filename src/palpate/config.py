@@ -49,7 +49,7 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """What is needed, beside the weights, to rebuild a model."""
+    """What is needed, besides the weights, to rebuild a model."""
 
     method: str = "contact"
     """A name of `traits.METHODS`."""
@@ -118,7 +118,7 @@ class TrainingConfig:
     compile: bool = False
     """Compile the networks with torch.compile: minutes at the start, faster steps."""
     log_every: int = 25
-    """Steps between readings."""
+    """Steps between rows of metrics.jsonl."""
     evaluate_every: int = 100
     """Steps between evaluations on held-out and labelled triples, if there are any."""
     checkpoint_every: int = 500

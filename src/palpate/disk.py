@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, also on a full disk or Ctrl-C; a lock lets one process work in a folder."""
+"""Files are written whole or not at all, even on a full disk or Ctrl-C. A lock lets one process work in a folder."""
 
 import io
 import json
@@ -118,12 +118,12 @@ def remove(path: Path) -> None:
 
 
 class Busy(OSError):  # noqa: N818 - the name describes the state
-    """Another process works in the folder."""
+    """Another process is working in the folder."""
 
 
 @contextmanager
 def alone(folder: Path, *, inside: bool = False) -> Iterator[None]:
-    """Let one process at a time work in a folder, also across machines that share the disk.
+    """Let one process at a time work in a folder, even across machines that share the disk.
 
     The lock is a file beside the folder, which need not exist yet, or `inside` it.
     """
@@ -145,7 +145,7 @@ def alone(folder: Path, *, inside: bool = False) -> Iterator[None]:
         except OSError:  # a file system without locks
             mine = True
         if not mine:
-            raise Busy(f"another process works in {folder.name}; wait for it, or choose another place")
+            raise Busy(f"another process is working in {folder.name}; wait for it, or choose another place")
         try:
             yield
         finally:

@@ -28,7 +28,7 @@ class Segment(NamedTuple):
         return self.offset(point).square().sum(-1)
 
     def least_along(self, direction: Tensor, point: Tensor) -> Tensor:
-        """The least of (x - point) . direction over x in the path, for directions [..., d, n]: `[..., d]`."""
+        """The minimum of (x - point) . direction over x in the path, for directions [..., d, n]: `[..., d]`."""
         start = self.start - point
         first, last = ((end[..., None, :] * direction).sum(-1) for end in (start, start + self.move))
         return torch.minimum(first, last)

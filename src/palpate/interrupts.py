@@ -26,7 +26,7 @@ def interrupt_between_steps() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def terminations_interrupt() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C, also in a process that ignores Ctrl-C."""
+    """Treat SIGTERM as Ctrl-C, even in a process that ignores Ctrl-C."""
 
     def receive(*_: object) -> None:
         if not callable(signal.getsignal(signal.SIGINT)):  # for example in the background of a shell

@@ -1,4 +1,4 @@
-"""Scores of a representation: Eq. 8 and others, each beside the score of the constant predictor.
+"""Scores of a representation: Eq. 8 and others, each with the score of the constant predictor for comparison.
 
 Legend: N observations, k objects, n ambient dimension. Positions are in the action's unit, the truth's as well.
 """

@@ -1,4 +1,4 @@
-"""Fill in the settings that a user left open, and validate the combination; free of torch."""
+"""Fill in the settings that a user left open, and validate the combination; does not import torch."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ OF_OBJECTIVE = ("body", "refine", "rest_floor")
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A user's settings for a run, beside its data; None is left open."""
+    """A user's settings for a run, without its data; None is left open."""
 
     method: str = "interaction"
     objective: str = "contact"

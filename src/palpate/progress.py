@@ -20,7 +20,7 @@ QUIET_SECONDS = 15.0  # between two lines where there is no terminal
 
 
 def say(text: str) -> None:
-    """A line beside the bars."""
+    """Print a line without disturbing the bars."""
     if text:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -26,7 +26,7 @@ INCONSISTENT = 0.8  # least balanced accuracy of the contacts that geometry pred
 
 @torch.no_grad()
 def examine(model: Model, batch: Batch) -> Examination | None:
-    """A model's answers for triples, block by block on its device; the result is on the CPU in float64."""
+    """A model's outputs for triples, block by block on its device; the result is on the CPU in float64."""
     device, parts = model.inputs.unit.device, []
     rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // (8 * batch.o[0].numel())))
     for block in zip(*(x.split(rows) for x in batch), strict=True):

@@ -38,8 +38,8 @@ class Representation:
     def encode(self, observation: Any) -> Encoding:
         """Positions of agent and object for a batch of observations; numpy in, numpy out.
 
-        Two baselines give no positions: the object of a VAE is a latent, and the two keypoints of a Transporter have no
-        order and lie in the unit square of the picture. `palpate.evaluate` reads both.
+        Two baselines give no positions. The object of a VAE is a latent. The two keypoints of a Transporter lie in the
+        unit square of the picture and have no order. `palpate.evaluate` can score both.
         """
         parts = [self.model.encode(o) for o in self._batches(observation)]
         whole = Encoding(*map(_joined, zip(*parts, strict=True)))  # type: ignore[arg-type]

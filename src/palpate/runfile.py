@@ -15,7 +15,7 @@ RUN_FILE = "run.toml"
 def run_file(origin: Mapping[str, Any], asked: Asked, left_open: Iterable[Choice]) -> str:
     """The file's text: given settings by name, then the chosen ones as comments with their reasons.
 
-    `origin` says where the data come from, with the names of `palpate train`; it is empty for data in memory.
+    `origin` is the source of the data, with the names of `palpate train`; it is empty for data in memory.
     """
     given = {**origin, **_changed(asked)}
     lines = [f"# palpate {__version__}. To repeat this run: palpate train --config {RUN_FILE} --out FOLDER"]

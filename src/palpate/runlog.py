@@ -109,7 +109,7 @@ def demand_place(out: Path | None, *, resume: bool, overwrite: bool) -> None:
     require_one(resume=resume, overwrite=overwrite)
     if out is not None and resume and not out.is_dir():
         raise FileNotFoundError(f"{out} holds no run to resume; leave out resume to start one there")
-    # If another process works in the folder, the lock reports it.
+    # If another process is working in the folder, the lock reports it.
     if out is not None and not resume and _occupied(out) and not (out / LOCK).exists():
         _require_overwritable(out, overwrite)
 

@@ -17,7 +17,7 @@ def require_one(*, resume: bool, overwrite: bool) -> None:
 
 
 def demand_same(where: Path, found: Any, wanted: Mapping[str, Any], advice: str) -> None:
-    """Refuse results at `where` that were made with other settings than `wanted`; settings may be nested."""
+    """Refuse results at `where` that were made with settings other than `wanted`; settings may be nested."""
     changes = list(islice(_differences(found, _plain(wanted)), NAMED))
     if changes:
         raise ValueError(f"{where} was made with other settings: {', '.join(changes)}; {advice}")

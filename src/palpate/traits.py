@@ -1,4 +1,4 @@
-"""The methods by name, and what each can do. Free of torch, so that settings are chosen before it is imported."""
+"""The methods by name, and what each can do. Does not import torch, so settings are chosen before it is imported."""
 
 import sys
 from importlib import import_module

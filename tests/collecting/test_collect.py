@@ -463,7 +463,7 @@ class TestResume:
         self.stop()
         before = sorted(self.folder.iterdir())
         for how in ({"resume": True}, {"overwrite": True}, {}):
-            with alone(self.folder), pytest.raises(Busy, match="another process works in"):
+            with alone(self.folder), pytest.raises(Busy, match="another process is working in"):
                 self.collect(**how)
         assert sorted(self.folder.iterdir()) == before
         assert self.collect(resume=True) == self.straight()

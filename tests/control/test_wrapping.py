@@ -172,7 +172,7 @@ def test_wrong_environments() -> None:
     model = representation()
     with pytest.raises(ValueError, match="env is a str; allowed are a Gymnasium environment"):
         palpate.wrap("palpate/SoccerGoal-v0", model)
-    with pytest.raises(ValueError, match="model is a str; allowed is a representation, as palpate.load gives it"):
+    with pytest.raises(ValueError, match="model is a str; allowed is a representation, as palpate.load returns it"):
         palpate.wrap(Dots(), "runs/x")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="observations are Discrete.*allowed are arrays"):
         palpate.wrap(gymnasium.make("FrozenLake-v1"), model, device="cpu")

@@ -112,7 +112,7 @@ def test_the_floor_stops_the_pull_between_far_pairs_only() -> None:
 
 
 def test_a_batch_of_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="a batch of 1 has no other"):
+    with pytest.raises(ValueError, match="a batch of 1 has no other sample"):
         infonce(*batch(1), temperature=0.1)
 
 

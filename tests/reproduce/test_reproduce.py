@@ -230,7 +230,7 @@ class TestSeveralProcesses:
         place.run(held).parent.mkdir(parents=True)
         with alone(place.run(held)):
             report = reproduce(planned, place, show=False)
-            with pytest.raises(OSError, match="another process works in vanilla-supervised-0"):
+            with pytest.raises(OSError, match="another process is working in vanilla-supervised-0"):
                 reproduce(planned, place, force=True, show=False)
         assert (report.finished, report.busy, report.failed) == (
             ["sprites/vanilla-supervised-1"], ["sprites/vanilla-supervised-0"], {}

@@ -16,8 +16,8 @@ MOST_BENT = 3.0
 class Outline(PlanarBody):
     """h = r (1 + sum over k >= 2 of c_k cos(k angle) + s_k sin(k angle)), with h the support function.
 
-    k = 1 would be a shift of the centre. The bound on the coefficients keeps shapes out that have the same effect: far
-    from convex, their supporting lines enclose a region beside the centre.
+    k = 1 would be a shift of the centre. The bound on the coefficients excludes shapes with the same effect. These are
+    far from convex: their supporting lines enclose a region to one side of the centre.
     """
 
     def __init__(self, n: int, **settings: Any) -> None:

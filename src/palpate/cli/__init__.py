@@ -1,4 +1,4 @@
-"""The command line: parse, print, exit. A verb is a file; heavy imports are inside it."""
+"""The command line: parse, print, exit. Each verb is a file that delays heavy imports."""
 
 import difflib
 import os
@@ -27,7 +27,7 @@ VERBS = {
     "reproduce": Reproduce,
     "bench": Bench,
 }
-DESCRIPTION = "Learn where an agent and an object are, in metric coordinates, from what it saw and how it moved."
+DESCRIPTION = "Learn metric positions of an agent and an object from what the agent saw and how it moved."
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def parsed(arguments: list[str]) -> Demo | Collect | Check | Train | Evaluate | 
 def _overview() -> str:
     """The verbs with the first sentence of their docstrings."""
     verbs = "\n".join(f"  {name:<11}{(verb.__doc__ or '').partition('.')[0]}" for name, verb in VERBS.items())
-    return f"usage: palpate VERB [options]\n\n{DESCRIPTION}\n\n{verbs}\n\npalpate VERB --help says more."
+    return f"usage: palpate VERB [options]\n\n{DESCRIPTION}\n\n{verbs}\n\npalpate VERB --help shows its options."
 
 
 def _explain(error: Exception, arguments: list[str]) -> None:

@@ -8,7 +8,7 @@ from palpate.config import TrainingConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Speed of every hot path on this machine, as a table."""
+    """Measure the speed of data generation, training and encoding on this machine."""
 
     device: Literal["cpu", "cuda"] | None = None
     """Default: a GPU if there is one."""

@@ -11,14 +11,14 @@ from palpate.cli.parsing import Positional
 class Check:
     """Check whether positions can be learned from a file of triples.
 
-    The check reads the arrays, then makes a training run of less than a minute. Exit code 3: there are blocking
+    The check reads the arrays, then trains a small model for less than a minute. Exit code 3: there are blocking
     problems. See docs/guide/own-data.md.
     """
 
     log: Positional[Path]
     """HDF5 file of triples or of episodes."""
     probe: bool = True
-    """Make the short training run."""
+    """Whether to include the short training run. Default: it is included."""
 
     def __call__(self) -> None:
         from palpate.doctor.check import check

@@ -12,9 +12,9 @@ from palpate.cli.parsing import Positional
 class Collect:
     """Write triples of a world to an HDF5 file, with the true states in a separate group.
 
-    Until the file is complete, OUT.parts holds small readable files of triples. Ctrl-C, a full disk or a crash lose
-    nothing, and --resume continues to the same rows as without the interruption. The two Soccer ids give the same
-    triples for a seed, seen by different cameras.
+    Until the file is complete, OUT.parts holds small readable files of triples. Nothing is lost by Ctrl-C, a full disk
+    or a crash: --resume continues, and the rows are the same as without the interruption. With the same seed, the two
+    Soccer ids give the same triples, seen by different cameras.
 
     Any other Gymnasium environment is stepped with random actions. A reading of it is info:KEY, observation:KEY or
     observation, with [2] or [0:2] for a part. See docs/guide/own-environment.md.
@@ -32,27 +32,28 @@ class Collect:
     seed: int = 0
     """Random seed; the same seed gives the same triples."""
     size: int | None = None
-    """Pixels on a side (Sprites, Soccer)."""
+    """Side of the pictures in pixels (Sprites, Soccer)."""
     contact_share: float | None = None
     """Contact share (Sprites, Soccer). Default: the world's. That of random motion: --option contact_share=None."""
     agent_position: str | None = None
-    """Other worlds: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
+    """Other environments: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
     Default: info:displacement if there is one, else the action itself."""
     observation: str | None = None
-    """Other worlds: reading of the observation, such as observation:pixels, or render. Default: the whole
+    """Other environments: reading of the observation, such as observation:pixels, or render. Default: the whole
     observation."""
     aggregate: int | None = None
-    """Other worlds: environment steps of a triple, all with one action. Default: 1."""
+    """Other environments: environment steps per triple, all with the same action. Default: 1."""
     settle: int | None = None
-    """Other worlds: maximum steps to wait until nothing moves; triples that never rest are dropped and counted."""
+    """Other environments: maximum steps to wait until nothing moves; triples that never rest are dropped and
+    counted."""
     hold: str | None = None
-    """Other worlds: the action while waiting, such as 0,0, or a reading of it. Default: 0."""
+    """Other environments: the action while waiting, such as 0,0, or a reading of it. Default: 0."""
     watch: tuple[str, ...] = ()
-    """Other worlds: readings that must rest, beside the agent's position. Default: the observation."""
+    """Other environments: readings that must rest, besides the agent's position. Default: the observation."""
     tolerance: float | None = None
-    """Other worlds: largest change in a step of a number at rest. Default: 0.001."""
+    """Other environments: largest change per step of a number that counts as at rest. Default: 0.001."""
     truth: tuple[str, ...] = ()
-    """Other worlds: readings of true states, for evaluation, such as object=info:block_pose[:2]
+    """Other environments: readings of true states, for evaluation, such as object=info:block_pose[:2]
     angle=info:block_pose[2] contact=moved."""
     option: tuple[str, ...] = ()
     """Options of the environment, such as obs_type=pixels max_episode_steps=120."""

@@ -22,7 +22,7 @@ class Export:
     out: Path | None = None
     """The file. Default: RUN/model.onnx or RUN/model.pt2."""
     data: Path | None = None
-    """HDF5 file of triples; its first observations are compared too, beside random ones."""
+    """HDF5 file of triples; the comparison also uses its first observations, in addition to random ones."""
     force: bool = False
     """Overwrite the file."""
 

@@ -15,11 +15,11 @@ class Reproduce:
 
     sprites: three worlds x (ours, paper-gaussian, paper, transporter, vae, supervised). soccer: the same methods, with
     one camera beside the field or four on the agent. ablation: our method with one part replaced at a time. shares:
-    contact shares from 3 to 90 %, and a fixed set of triples. control: PPO on the representations of soccer in third
-    person, on true states and on pixels. See docs/guide/reproduce.md.
+    contact shares from 3 to 90 %, and a data set of 10,000 triples. control: PPO on the representations of soccer in
+    third person, on true states and on pixels. See docs/guide/reproduce.md.
 
     Each run writes one small JSON to OUT/EXPERIMENT; a run whose JSON exists is skipped. After Ctrl-C the same command
-    continues. A failed run does not stop the others. Several processes may share OUT: each run is made once. Example:
+    continues. A failed run does not stop the others. Several processes may share OUT; no run is repeated. Example:
 
       palpate reproduce sprites --seeds 1 --worlds vanilla --methods ours supervised
     """

@@ -31,7 +31,7 @@ class Train:
     env: str | None = None
     """World to stream from instead, for instance palpate/Sprites-v0."""
     size: int | None = None
-    """Pixels on a side of a streamed world. Default: 100."""
+    """Side of the pictures of a streamed world, in pixels. Default: 100."""
     contact_share: float | None = None
     """Contact share of a streamed world. Default: 0.5."""
     out: Path

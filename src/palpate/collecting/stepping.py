@@ -30,7 +30,7 @@ class Stepping:
     hold: Reader | Vector | int | None = None
     """The action while waiting, or a reading of it. Default: 0."""
     watch: Reader | tuple[Reader, ...] | None = None
-    """Readings that must rest, beside the agent's position. Default: the observation."""
+    """Readings that must rest, besides the agent's position. Default: the observation."""
     tolerance: float = 1e-3
     """Largest change in a step of a number at rest."""
     approach: Policy | None = None

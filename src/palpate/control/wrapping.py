@@ -30,7 +30,7 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
     keypoints in their own order. `device` is where to encode; by default a GPU if there is one.
     """
     if not isinstance(model, Representation):
-        raise ValueError(f"model is a {type(model).__name__}; allowed is a representation, as palpate.load gives it")
+        raise ValueError(f"model is a {type(model).__name__}; allowed is a representation, as palpate.load returns it")
     stable_baselines = sys.modules.get("stable_baselines3.common.vec_env")
     wrapper: Callable[..., Any]
     if isinstance(env, gymnasium.Env):
@@ -60,7 +60,7 @@ class Reader:
         gpu = torch.cuda.is_available()
         self._device = where = torch.device(device or ("cuda" if gpu else "cpu"))
         if where.type == "cuda" and not gpu:
-            raise ValueError(f"device is {device!r}, but torch sees no GPU here; take 'cpu', or leave it out")
+            raise ValueError(f"device is {device!r}, but torch sees no GPU here; use 'cpu', or leave it out")
         config = model.config
         self.model, self._covariance = model.to(where), covariance
         self._origin = torch.tensor(model.facts.get("origin") or [0.0] * config.n, device=where)

@@ -83,7 +83,7 @@ class Labelled:
         return labelled
 
     def close(self) -> None:
-        """Close the file, also for all subsets."""
+        """Close the file, for all subsets too."""
         self.transitions.close()
 
     def __enter__(self) -> Self:

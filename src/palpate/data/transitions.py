@@ -156,7 +156,7 @@ class Transitions:
         return cls.from_episodes(**read_minari(dataset, observation, displacement, download)._asdict(), layout=layout)
 
     def close(self) -> None:
-        """Close the file, also for all subsets; nothing can be read afterwards."""
+        """Close the file, for all subsets too; nothing can be read afterwards."""
         if self._file is not None:
             self._file.close()
 

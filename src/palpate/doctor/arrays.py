@@ -32,7 +32,7 @@ ARRAY_RULES = (
         "constant-observation",
         "different_observations",
         "all observations are the same",
-        "Check the recording: the camera or the sensor did not deliver.",
+        "Check the recording: the camera or the sensor delivered no data.",
         below=(2, 2),
     ),
     Rule(

@@ -18,7 +18,7 @@ SATURATED = Rule(
 NOT_DISPLACEMENTS = Rule(
     "not-displacements",
     "residual probe_steps",
-    "nothing in the observations moves by the actions",
+    "nothing in the observations follows the actions",
     "The residual is 0 for displacements of something visible, and 1 if nothing follows them. Are they velocities, "
     "targets or commands, shifted by a row, of changing sign or scale? Or do the observations not show where the agent "
     "is (aliasing)? Record position after minus position before.",

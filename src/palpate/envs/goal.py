@@ -13,7 +13,7 @@ from palpate.envs.soccer import Scene
 from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, GOAL_DEPTH, GOAL_MOUTH, REACH, RIGHT_GOAL
 
 MAX_STEPS = 20  # of an episode, the paper's; Gymnasium's TimeLimit truncates there
-GOAL = (RIGHT_GOAL[0] + GOAL_DEPTH / 2, RIGHT_GOAL[1])  # barycentre: between goal line and net, between the posts
+GOAL = (RIGHT_GOAL[0] + GOAL_DEPTH / 2, RIGHT_GOAL[1])  # centre: between goal line and net, between the posts
 CENTRE = (0.5, 0.5)
 # Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.003.
 AGENT_SPEED = 0.3
@@ -46,9 +46,9 @@ def scored(ball: np.ndarray) -> bool:
 @final
 class SoccerGoalEnv(SoccerEnv):
     """One game. Observations are pictures [h, w, 3] in third person, the true state [agent, ball], or the scene, which
-    has the ball's orientation too. An action is the agent's wanted displacement, and a step lasts until the ball rests.
+    has the ball's orientation too. An action is the requested displacement, and a step lasts until the ball rests.
 
-    The reward is the negative distance between ball and goal, barycentre to barycentre, after the step. `info` holds
+    The reward is the negative distance between ball and goal, centre to centre, after the step. `info` holds
     what `SoccerEnv`'s does, and `goal`: the ball lies in the right goal. `width` and `height` are those of `render`, by
     default the observation's size.
     """

@@ -36,7 +36,7 @@ def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: 
     """A world fast enough to train on directly."""
     if env_id in SOCCER:
         raise ValueError(
-            f"env is {env_id!r}, which is simulated triple by triple, too slowly to train on as it goes: first "
+            f"env is {env_id!r}, which is simulated triple by triple, too slowly for streaming: first "
             f"`palpate collect {env_id} --out log.h5`, then `palpate train --data log.h5`"
         )
     made: Sprites = world(env_id, device=device, **options)

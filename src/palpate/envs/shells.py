@@ -25,7 +25,7 @@ class _Shell(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 class SpritesEnv(_Shell):
-    """One Sprites scene. Observations are pictures [h, w, 3]; an action is the agent's wanted displacement.
+    """One Sprites scene. Observations are pictures [h, w, 3]; an action is the agent's requested displacement.
 
     There is no task: the reward is 0 and episodes do not end. `info` holds the true state. After a step it also holds
     `displacement`, how far the agent moved before the border stopped it, and `contact`.
@@ -67,8 +67,8 @@ class SpritesEnv(_Shell):
 
 class SoccerEnv(_Shell):
     """One soccer scene. Observations are pictures [h, w, 3], in first person [4, h, w, 3]. An action is the agent's
-    wanted displacement, and a step lasts until the ball rests. `width` and `height` are those of `render`, by default
-    the observation's size.
+    requested displacement, and a step lasts until the ball rests. `width` and `height` are those of `render`; by
+    default they are the observation's size.
 
     There is no task: the reward is 0 and episodes do not end. `info` holds the true state. After a step it also holds
     `displacement`, how far the agent moved before the border or a pinned ball stopped it, `contact` and `stopped`. Two

@@ -1,6 +1,6 @@
 """Sprites: an agent and an object on a plane, sampled, swept and drawn in batches on any device (paper, Sec. 5.1).
 
-States live in the unit square, x to the right and y up. The agent touches as a disc; the object is a rectangle (the
+States live in the unit square, x to the right and y up. In contacts the agent is a disc; the object is a rectangle (the
 diamond is a square on its corner). It moves if and only if the agent's swept disc meets it, and then lands uniformly at
 random. Nothing here synchronises with the host, so sampling and drawing may be captured in a CUDA graph.
 
@@ -66,7 +66,7 @@ class SpritesConfig:
     size: int = 100  # pixels on a side
     body: Literal["diamond", "rectangle"] = "diamond"
     background: bool = False  # a checker nine times the picture that moves with the agent
-    contact_share: float | None = 0.5  # wanted contact share; None: the share that random motion gives
+    contact_share: float | None = 0.5  # requested contact share; None: the share that random motion gives
 
     def __post_init__(self) -> None:
         require_size(self.size, 1024)
@@ -306,7 +306,7 @@ class Sprites:
         return (0.5 - nearest * AGENT_RADIUS * self.config.size).clamp(0, 1)
 
     def _box_coverage(self, at: tuple[Tensor, Tensor], angle: Tensor) -> Tensor:
-        """Box filter of the rectangle in its own frame: right also where it is thinner than a pixel."""
+        """Box filter of the rectangle in its own frame: correct even where it is thinner than a pixel."""
         cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
         x, y = at
         alpha: Tensor | float = 1.0

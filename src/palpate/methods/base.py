@@ -151,7 +151,7 @@ class Model(nn.Module, ABC):
             setattr(self, name, None)
 
     def vitals(self) -> dict[str, float]:
-        """Readings for the log beside the losses; may wait for the device."""
+        """Readings for the log, in addition to the losses; may wait for the device."""
         return {}
 
     def compile_step(self) -> None:

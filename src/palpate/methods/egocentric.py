@@ -58,8 +58,8 @@ class Egocentric(Geometric):
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """The losses. An object that the scout loses, for example behind a net, seems to move. So z_ext does not follow
-        the scout in its contacts, and a free z_ext must agree on a contact. It need not agree while its own distances
-        do not separate: a z_ext that never moves would have no contacts to explain.
+        the scout in its contacts. Once z_ext is free, a triple is in contact only if z_ext moves too. This condition is
+        dropped while the distances of z_ext do not separate: a z_ext that never moves would have no contacts.
         """
         z_int, z_int_next, ext, ext_next, place, place_next, a = outputs
         assert self.scout is not None
@@ -84,14 +84,14 @@ class Egocentric(Geometric):
 
     @staticmethod
     def _apart(positions: Tensor, ahead: Tensor, scouted: Tensor) -> Tensor:
-        """Mean squared distance between z_ext and the scout, up to a constant, where the scout sees no contact."""
+        """Mean squared distance between z_ext and the scout, up to a constant, where the scout finds no contact."""
         weight = (~scouted).to(positions.dtype).repeat(2, 1)  # [2b, 1]
         weight = weight / weight.sum().clamp(min=1.0)
         z, target = positions[:, 0], ahead.detach()
         return (weight[:, 0] * stay(z - (weight * z).sum(0), target - (weight * target).sum(0))).sum()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The body's shape waits for a free z_ext: until then it could take the place of a shift."""
+        """The body's shape is not trained until z_ext is free: until then it could compensate for a shift."""
         groups = super().parameter_groups()
         return [group | ({"starts": max(group["starts"], FREE_FROM)} if "starts" in group else {}) for group in groups]
 
@@ -108,7 +108,7 @@ class Egocentric(Geometric):
 
 
 def _following(before: Objects, after: Objects, free: Tensor) -> tuple[Objects, Objects]:
-    """Objects whose gradient moves nothing but the mean of positions and poses, until they are `free`."""
+    """Objects whose gradient changes only the mean of positions and poses, until they are `free`."""
     mixed = []
     for both in (torch.cat(pair) for pair in zip(before, after, strict=True)):  # [2b, k, ...]
         mean = both.mean(0)

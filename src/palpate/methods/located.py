@@ -1,6 +1,6 @@
 """Positions and contacts of triples, for all methods that learn from contacts.
 
-Internal lengths are in units of the actions' root mean square; answers are in the action's own unit.
+Internal lengths are in units of the actions' root mean square; outputs are in the action's own unit.
 Legend: b batch, k objects, n ambient dimension.
 """
 

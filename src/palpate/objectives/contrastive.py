@@ -28,7 +28,7 @@ def infonce(w: Tensor, w_next: Tensor, agents: Tensor, *, temperature: float, fl
     """
     b = len(w)
     if b < 2:
-        raise ValueError("InfoNCE compares the samples of a batch with each other; a batch of 1 has no other")
+        raise ValueError("InfoNCE compares the samples of a batch with each other; a batch of 1 has no other sample")
 
     def log_similarity(distance2: Tensor) -> Tensor:  # [..., k] -> [...]
         log_floor = distance2.new_full((), math.log(floor) if floor > 0 else -math.inf)

@@ -127,7 +127,7 @@ def _is_done(case: Case, path: Path) -> bool:
 
 
 def tables_and_figures(out: Path, experiments: Sequence[str] = EXPERIMENTS) -> tuple[dict[str, str], list[Path]]:
-    """Write tables and figures from the JSON and the arrays beside it; no model is needed."""
+    """Write tables and figures from the JSON and the arrays stored with it; no model is needed."""
     tables: dict[str, str] = {}
     written: list[Path] = []
     for experiment in experiments:

@@ -1,4 +1,4 @@
-"""Figures over many runs, from their JSON and the small arrays beside it.
+"""Figures over many runs, from their JSON and the small arrays stored with it.
 
 Legend: s seeds, e evaluations.
 """

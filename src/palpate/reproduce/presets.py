@@ -75,7 +75,7 @@ class Preset:
     test_triples: int = 5000
     reference_triples: int = 1000
     watched_triples: int = 1000  # of the test set, for the curve over the run
-    set_triples: int = 10_000  # of a fixed set; the paper's number
+    set_triples: int = 10_000  # of a data set; the paper's number
     control_steps: int = 60_000  # of PPO, in the environments
     pixel_steps: int = 500_000  # of PPO from pixels, which takes longer
 
@@ -113,7 +113,7 @@ class Case:
     env: str
     size: int
     options: Mapping[str, Any] = field(default_factory=dict)  # of the training world; test triples use its defaults
-    triples: int | None = None  # of a fixed set, the same for all seeds; None: fresh triples
+    triples: int | None = None  # of a data set, the same for all seeds; None: fresh triples
     fit: Mapping[str, Any] = field(default_factory=dict)
     encoder: Encoder
     training: SettledTraining

@@ -99,7 +99,7 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> bool:
 def measured(
     case: Case, place: Place, folder: Path, watch: Watch | None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Train and measure; returns the JSON and the arrays beside it. Other kinds of cases register a function here."""
+    """Train and measure; returns the JSON and the arrays stored with it. Other kinds of cases register a function."""
     config = place.training(case)
     device = training_device(config)
     data = training_data(case, place.data, device)

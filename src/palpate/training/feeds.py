@@ -54,7 +54,7 @@ class Feed:
         """Change the way of drawing, every few steps, when `share` of the run is over; may wait for the device."""
 
     def seek(self, step: int) -> None:
-        """Continue as if `step` batches had been drawn, beside the generator's state and `memory`."""
+        """Continue as if `step` batches had been drawn; the generator's state and `memory` are restored separately."""
         self.source.seek(step * self.batch_size)
 
     def memory(self) -> dict[str, Tensor]:

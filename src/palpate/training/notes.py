@@ -34,7 +34,7 @@ class Notes:
             names = [name for name, bad in zip(self.terms, self.bad.tolist(), strict=True) if bad]
             raise NonFiniteLoss(
                 f"not finite: {', '.join(names)}, {int(self.count)} good steps after the last reading; the weights "
-                "were not updated with it. Lower the learning rate, or look for extreme values in the observations."
+                "keep their last values. Lower the learning rate, or look for extreme values in the observations."
             )
 
     def read(self) -> dict[str, float]:

@@ -31,7 +31,7 @@ ABOVE_RANGE = (-0.08, 1.08)  # what a square picture from above shows, both axes
 class SoccerConfig:
     view: Literal["third", "first"] = "third"  # one camera beside the field, or four on the agent
     size: int = 100  # pixels on a side of each picture
-    contact_share: float | None = 0.3  # wanted contact share; None: the share that random motion gives
+    contact_share: float | None = 0.3  # requested contact share; None: the share that random motion gives
     stride: float = 0.3  # longest move of a random triple along an axis; 1: anywhere
     agent_speed: float = 0.6  # per second
     shadows: bool = False  # in the pictures; software drawing is then forty times slower
