@@ -1,14 +1,12 @@
 """The guide to one's own arrays: its Python runs, shortened, its command lines are understood, its findings exist."""
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from palpate import cli
 from palpate.doctor import verdict
 from palpate.doctor.arrays import ARRAY_RULES
 from palpate.findings import Rule
@@ -35,12 +33,9 @@ def test_the_python_runs(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "own" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("command", [line for block in blocks("sh") for line in block.splitlines()])
-def test_the_command_line_is_understood(command: str) -> None:
-    cli.parsed(shlex.split(command)[1:])
-
-
 def test_the_guide_lists_all_findings() -> None:
-    listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", GUIDE.split("| finding |")[1].split("Triples cannot show")[0]))
+    listed = set(
+        re.findall(r"`([a-z]+(?:-[a-z]+)*)`", GUIDE.split("| finding |")[1].split("The triples cannot reveal")[0])
+    )
     rules = [rule for rule in vars(verdict).values() if isinstance(rule, Rule)]
     assert listed == {rule.name for rule in (*ARRAY_RULES, *rules)} | {"shifted-actions"}

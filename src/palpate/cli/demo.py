@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Learn Sprites on this machine: train, measure, draw, report. Two and a half minutes on two CPU cores."""
+    """Learn Sprites on this machine: train, measure, draw, report. About two minutes on two CPU cores."""
 
     out: Path = Path("runs/demo")
     """Folder of the run."""
