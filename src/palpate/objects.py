@@ -15,6 +15,7 @@ from palpate.groups import Group
 from palpate.refine import Correction
 
 BORDER_POINTS, BORDER_DIRECTIONS = 120, 720
+FIRST_HIDDEN, NEVER = -4.0, -1e4  # log-odds of being hidden: at the start of training, and without such an output
 BodyCall = Callable[[Body, Tensor, Tensor], Tensor]  # body, its positions [b, n] and poses [b, p]
 
 
@@ -23,6 +24,7 @@ class Objects(NamedTuple):
 
     position: Tensor  # [b, k, n]
     pose: Tensor  # [b, k, p]
+    hidden: Tensor  # [b, k] log-odds that the object is hidden
 
     def repeated(self, count: int) -> "Objects":
         """Each row repeated `count` times."""
@@ -30,23 +32,30 @@ class Objects(NamedTuple):
 
 
 class ObjectHead(nn.Module):
-    """Reads objects from phi_ext's output [b, k * (n + pose_width)].
+    """Reads objects from phi_ext's output [b, k * (n + pose_width + 1)]; the last number is for `hidden`.
 
-    With cameras on the agent (`carried`), the output is relative to the agent. A `correction` applies after training.
+    With cameras on the agent (`carried`), the output is relative to the agent. Without `hides`, there is no output for
+    `hidden`. A `correction` applies after training.
     """
 
     def __init__(
-        self, group: Group, bodies: Sequence[Body], *, carried: bool = False, correction: Correction | None = None
+        self,
+        group: Group,
+        bodies: Sequence[Body],
+        *,
+        carried: bool = False,
+        hides: bool = False,
+        correction: Correction | None = None,
     ) -> None:
         super().__init__()
-        self.group, self.carried = group, carried
+        self.group, self.carried, self.hides = group, carried, hides
         self.bodies = nn.ModuleList(bodies)
         self.correction = correction
         self.width = len(bodies) * self._each
 
     @property
     def _each(self) -> int:
-        return self.group.n + self[0].pose_width
+        return self.group.n + self[0].pose_width + self.hides
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -58,11 +67,13 @@ class ObjectHead(nn.Module):
 
     def forward(self, raw: Tensor, z_int: Tensor) -> Objects:
         raw = raw.unflatten(-1, (len(self), self._each))
-        seen, rest = raw[..., : self.group.n], raw[..., self.group.n :]
+        seen, rest = raw[..., : self.group.n], raw[..., self.group.n : self._each - self.hides]
         position = self.group.place(z_int[:, None], seen) if self.carried else seen
         if self.correction is not None and not self.training:
             position = self.correction(position)
-        return Objects(position, torch.stack([self[i].pose(rest[:, i]) for i in range(len(self))], 1))
+        pose = torch.stack([self[i].pose(rest[:, i]) for i in range(len(self))], 1)
+        hidden = raw[..., -1] + FIRST_HIDDEN if self.hides else raw.new_full(raw.shape[:-1], NEVER)
+        return Objects(position, pose, hidden)
 
     def clearance(self, objects: Objects, path: Segment) -> Tensor:
         """Clearance of each path from each object, `[b, k]`."""

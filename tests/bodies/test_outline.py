@@ -11,7 +11,7 @@ from palpate.bodies.base import clearance
 from palpate.bodies.outline import MOST_BENT, Outline, bounded, harmonics
 from palpate.envs.sprites import Sprites
 from palpate.geometry import Segment, around
-from palpate.objectives.contact import contact_nll
+from palpate.objectives.contact import change_nll
 
 CORNER, FLAT = 0.130, 0.105
 
@@ -67,7 +67,7 @@ def test_the_diamond_is_found() -> None:
         optimizer = torch.optim.Adam([*body.learned, log_softness], lr=0.02)
         for _ in range(100):
             logit = -clearance(body, triple.object, none, path) / log_softness.exp()
-            loss = contact_nll(logit, triple.contact).mean()
+            loss = change_nll([logit], triple.contact).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

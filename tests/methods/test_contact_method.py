@@ -14,7 +14,7 @@ from palpate.geometry import Segment
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact
 from palpate.methods.geometric import Geometric
-from palpate.objects import Objects
+from palpate.objects import NEVER, Objects
 from palpate.quality import assess
 from palpate.representation import Representation
 
@@ -63,7 +63,13 @@ def moved(term: Tensor, parts: dict[str, Tensor]) -> set[str]:
 
 
 def at(*positions: Tensor) -> list[Objects]:
-    return [Objects(position[:, None], position.new_zeros(len(position), 1, 0)) for position in positions]
+    """Visible objects."""
+    return [Objects(z[:, None], z.new_zeros(len(z), 1, 0), z.new_full((len(z), 1), NEVER)) for z in positions]
+
+
+def visible(ext: Tensor) -> Tensor:
+    """phi_ext's output with visible objects at `ext` [b, n]."""
+    return torch.cat((ext, torch.full((len(ext), 1), NEVER)), 1)
 
 
 def test_each_network_minimises_its_own_loss() -> None:
@@ -101,7 +107,8 @@ def test_a_path_begins_where_both_observations_say() -> None:
     start, a, ext, ext_next = torch.randn(4, 32, 2, generator=generator)
     w, w_next = torch.randn(2, 32, 8, generator=generator)
     straight, slipped = (
-        terms(model, (start + slip, start + a - slip, ext, ext_next, w, w_next, a)) for slip in (0.0, 0.5)
+        terms(model, (start + slip, start + a - slip, visible(ext), visible(ext_next), w, w_next, a))
+        for slip in (0.0, 0.5)
     )
     torch.testing.assert_close(slipped["contact"], straight["contact"])
     assert slipped["agent"] > straight["agent"] + 1
@@ -132,7 +139,8 @@ def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, weig
 
 def test_turning_counts_as_moving() -> None:
     place = torch.zeros(1, 1, 2)
-    here, turned = (Objects(place, torch.tensor([[axis]])) for axis in ([1.0, 0.0], [0.0, 1.0]))
+    seen = torch.full((1, 1), NEVER)
+    here, turned = (Objects(place, torch.tensor([[axis]]), seen) for axis in ([1.0, 0.0], [0.0, 1.0]))
     model, without = contact("ellipse").eval(), torch.tensor([[False]])
     assert model.stay_term(here, turned, without, END) > model.stay_term(here, here, without, END) + 0.5
 
@@ -308,6 +316,8 @@ class TestTwoObjects:
         assert encoding.covariances.shape == (10, 2, 2, 2)
         assert (encoding.orientations is None) == (body != "ellipse")
         assert encoding.orientations is None or encoding.orientations.shape == (10, 2)
+        assert encoding.confidences is not None
+        assert encoding.confidences.shape == (10, 2)
         assert model.contact(*given).shape == model.would_touch(given.o, given.a).shape == (10, 2)
         assert model.scene_distance(given.o, given.o_next).shape == (10, 2)
         uncertainty = model.uncertainty(given.o, moves)
@@ -316,10 +326,19 @@ class TestTwoObjects:
         torch.testing.assert_close(uncertainty[finite], -odds.abs().amin(-1)[finite], rtol=1e-2, atol=1e-2)
         line, seen = model.border(given.o), model.examine(given)
         assert line is not None
-        assert line.shape[:2] == seen.scene.shape == seen.contact.shape == seen.distance.shape == (10, 2)
+        assert (
+            line.shape[:2]
+            == seen.scene.shape
+            == seen.contact.shape
+            == seen.visible.shape
+            == seen.distance.shape
+            == (10, 2)
+        )
         assert model.contacts(given).shape == (10,)
         assert model.threshold() is None
-        with pytest.raises(ValueError, match="there are 2 objects; use objects, covariances and orientations"):
+        with pytest.raises(
+            ValueError, match="there are 2 objects; use objects, covariances"
+        ):
             _ = encoding.object
 
     def test_every_weight_learns(self) -> None:
@@ -358,13 +377,16 @@ class TestTwoObjects:
     def test_refinement(self) -> None:
         model = contact(objects=2, refine=True).eval()
         evidence = model._evidence(batch(10))
-        assert evidence.contact.shape == (10, 2)
+        assert evidence.changed.shape == (10, 2)
         assert model._uncorrected(evidence).shape == (20, 2)
         assert model._surprise(evidence).shape == ()
         for touched in (True, False):  # a path without contact is evidence about o' too
             raw = evidence.raw_next.detach().requires_grad_()
-            alike = evidence._replace(raw_next=raw, contact=torch.full((10, 2), touched))
-            assert moved(model._surprise(alike), {"o'": raw}) == (set() if touched else {"o'"})
+            alike = evidence._replace(raw_next=raw, changed=torch.full((10, 2), touched))
+            (gradient,) = torch.autograd.grad(model._surprise(alike), raw)
+            positions, hidden = gradient.unflatten(1, (2, -1)).split((2, 1), 2)
+            assert positions.any() != touched
+            assert hidden.any()  # a change may also be a hidden object
         assert model.head.correction is not None
         nn.init.normal_(model.head.correction.coefficients)
         here = model.encode(batch(10).o).objects

@@ -14,6 +14,7 @@ from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.egocentric import Egocentric
 from palpate.methods.store import load_model, save_model
+from palpate.objects import NEVER
 
 SIDE, REACH, STRIDE = 32, 0.1, 0.25  # pixels; lengths in units of the square that agent and object live in
 
@@ -66,7 +67,8 @@ def test_the_object_follows_the_scout_and_is_then_left_to_its_own_losses(progres
 
 def terms(model: Egocentric, z_int: Tensor, seen: Tensor, place: Tensor, progress: float) -> dict[str, Tensor]:
     """For rows of o followed by those of o' [2b, n], and agents that do not move."""
-    both = [part for x in (z_int, seen, place) for part in x.chunk(2)]
+    visible = torch.cat((seen, torch.full((len(seen), 1), NEVER)), 1)
+    both = [part for x in (z_int, visible, place) for part in x.chunk(2)]
     return model.objective((*both, torch.zeros(len(z_int) // 2, 2)), torch.tensor(progress)).terms
 
 

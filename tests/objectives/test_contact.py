@@ -17,8 +17,9 @@ from palpate.geometry import Segment
 from palpate.objectives.contact import (
     ADDED_WIDTH,
     balanced_nll,
-    contact_nll,
+    change_nll,
     levelled,
+    log_any,
     rest_nll,
     spread_nearby,
     unshrinkable,
@@ -34,7 +35,7 @@ def test_contacts_by_hand() -> None:
     """Even odds cost log 2 either way; log-odds of log 3 cost log 4/3 when right and log 4 when wrong."""
     logit, contact = torch.tensor([0.0, 0.0, math.log(3), math.log(3)]), torch.tensor([True, False, True, False])
     expected = [math.log(2), math.log(2), math.log(4 / 3), math.log(4)]
-    assert contact_nll(logit, contact).tolist() == pytest.approx(expected)
+    assert change_nll([logit], contact).tolist() == pytest.approx(expected)
 
 
 @quick
@@ -42,17 +43,53 @@ def test_contacts_by_hand() -> None:
 def test_contacts_agree_with_a_bernoulli(seed: int, doubt: float) -> None:
     logit, contact = 5 * randn(6, 3, seed=seed), uniform(6, 3, seed=seed + 1) < 0.5
     twin = -Bernoulli(probs=doubt + (1 - 2 * doubt) / (1 + torch.exp(-logit))).log_prob(contact.double())
-    assert_close(contact_nll(logit, contact, doubt), twin)
+    assert_close(change_nll([logit], contact, doubt), twin)
 
 
 @pytest.mark.parametrize("doubt", [0.0, 0.05])
 def test_contacts_stay_finite_far_away(doubt: float) -> None:
     logit = torch.tensor([-5e5, 5e5, -5e5, 5e5], requires_grad=True)
-    loss = contact_nll(logit, torch.tensor([True, False, False, True]), doubt)
+    loss = change_nll([logit], torch.tensor([True, False, False, True]), doubt)
     most = -math.log(doubt) if doubt else 5e5  # a wrong label costs at most that, however far
     least = -math.log(1 - doubt)
     assert loss.tolist() == pytest.approx([most, most, least, least], rel=1e-5, abs=1e-6)
     assert torch.autograd.grad(loss.sum(), logit)[0].isfinite().all()
+
+
+def test_several_causes_by_hand() -> None:
+    """Causes of probability 1/2, 1/3 and 1/4: nothing changes with probability 1/2 * 2/3 * 3/4 = 1/4."""
+    causes = [torch.tensor(math.log(odds)) for odds in (1, 1 / 2, 1 / 3)]
+    assert float(log_any(causes)) == pytest.approx(math.log(3 / 4))
+    assert float(change_nll(causes, torch.tensor(True))) == pytest.approx(-math.log(3 / 4))
+    assert float(change_nll(causes, torch.tensor(False))) == pytest.approx(-math.log(1 / 4))
+
+
+@quick
+@given(seed=seeds, scale=st.sampled_from([1.0, 8.0, 40.0]))
+def test_any_of_several_causes_agrees_with_a_slow_twin(seed: int, scale: float) -> None:
+    causes = (scale * randn(3, 7, seed=seed)).unbind()
+    twin = [math.log(sum(math.exp(min(float(x), 0.0) - math.log1p(math.exp(-abs(float(x))))) for x in row))
+            if max(map(float, row)) < -20 else math.log(-math.expm1(-sum(math.log1p(math.exp(min(float(x), 700.0)))
+            for x in row))) for row in zip(*causes, strict=True)]  # fmt: skip
+    assert log_any(causes).tolist() == pytest.approx(twin, rel=1e-6, abs=1e-9)
+
+
+def test_an_improbable_cause_keeps_its_gradient() -> None:
+    """In float32, where the probabilities themselves are 0."""
+    far, hidden = torch.tensor(-2000.0, requires_grad=True), torch.tensor(-1900.0, requires_grad=True)
+    value = log_any((far, hidden))
+    assert value.item() == pytest.approx(-1900)
+    assert [x.item() for x in torch.autograd.grad(value, (far, hidden))] == pytest.approx([0, 1])
+    alone = log_any((far,))
+    assert torch.autograd.grad(alone, far)[0].item() == pytest.approx(1)
+
+
+def test_a_hidden_object_explains_a_change_far_from_the_path() -> None:
+    """Then the change costs nothing, and does not pull at the body."""
+    gap = torch.tensor(-50.0, requires_grad=True)
+    loss = balanced_nll(gap, gap, (torch.tensor(8.0), torch.tensor(-8.0)), torch.tensor(True), torch.tensor(0.5))
+    assert loss.item() < 1e-3
+    assert abs(torch.autograd.grad(loss, gap)[0].item()) < 1e-6
 
 
 def test_a_few_false_contacts_do_not_make_the_body_larger() -> None:
@@ -62,7 +99,7 @@ def test_a_few_false_contacts_do_not_make_the_body_larger() -> None:
     radii = torch.linspace(0.02, 0.9, 89, dtype=torch.float64)[:, None]
 
     def best(doubt: float) -> float:
-        return float(radii[contact_nll((radii - distance) / 0.02, contact.expand(89, -1), doubt).mean(1).argmin()])
+        return float(radii[change_nll([(radii - distance) / 0.02], contact.expand(89, -1), doubt).mean(1).argmin()])
 
     assert best(0.05) == pytest.approx(0.1, abs=0.011)
     assert best(0.0) > 0.15
@@ -78,7 +115,7 @@ def test_the_paths_without_contact_are_what_the_points_loss_lacks() -> None:
     optimiser = torch.optim.Adam((centre, radius), lr=0.02)
     for _ in range(150):
         optimiser.zero_grad()
-        contact_nll((radius - path.distance2(centre).sqrt()) / 0.02, contact).mean().backward()
+        change_nll([(radius - path.distance2(centre).sqrt()) / 0.02], contact).mean().backward()
         optimiser.step()
     assert (centre - 0.5).norm().item() < 0.01
     assert radius.item() == pytest.approx(0.15, abs=0.01)
@@ -88,9 +125,9 @@ def test_balance_by_hand() -> None:
     """A quarter are contacts: each weighs 2, the others 2/3. A contact says nothing about o'."""
     before, after = torch.tensor([1.0, 1.0, -2.0, -2.0]), torch.tensor([3.0, -3.0, 0.0, 5.0])
     contact = torch.tensor([True, True, False, False])
-    first, second = contact_nll(before, contact), contact_nll(after, contact)
+    first, second = change_nll([before], contact), change_nll([after], contact)
     expected = torch.cat((2 * first[:2], (first + second)[2:] / 3))
-    assert_close(balanced_nll(before, after, contact, torch.tensor(0.25)), expected)
+    assert_close(balanced_nll(before, after, (), contact, torch.tensor(0.25)), expected)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -99,7 +136,7 @@ def test_however_rare_contacts_are_both_classes_weigh_the_same(share: float) -> 
     count = 1000
     contact = torch.stack([torch.arange(count) < share * count, torch.arange(count) >= share * count], 1)
     even = torch.zeros(count, 2)
-    loss = balanced_nll(even, even, contact, contact.float().mean(0), doubt=0.1)
+    loss = balanced_nll(even, even, (), contact, contact.float().mean(0), doubt=0.1)
     for side in (contact, ~contact):
         assert ((loss * side).sum(0) / count).tolist() == pytest.approx([math.log(2) / 2] * 2, rel=1e-4)
 
@@ -244,10 +281,10 @@ def test_dividing_by_the_spread_survives_a_collapse() -> None:
 
 
 def test_gradients() -> None:
-    before, after = (randn(5, 2, seed=seed).requires_grad_() for seed in range(2))
+    logits = [randn(5, 2, seed=seed).requires_grad_() for seed in range(4)]
     contact, share = uniform(5, 2) < 0.5, torch.tensor([0.3, 0.6], dtype=torch.float64)
     for doubt in (0.0, 0.05):
-        assert gradcheck(lambda *x: balanced_nll(*x, contact, share, doubt), (before, after))  # noqa: B023
+        assert gradcheck(lambda a, b, *h: balanced_nll(a, b, h, contact, share, doubt), logits)  # noqa: B023
     remained, scale = uniform(5, 2).requires_grad_(), torch.tensor([0.2, 0.7], dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda r, s: rest_nll(r, s, 2), (remained, scale))
     assert gradcheck(levelled, (remained, scale))

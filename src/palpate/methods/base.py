@@ -26,6 +26,7 @@ class Encoding(NamedTuple):
     # gives its mean radius; a rim is included.
     covariances: Tensor | None = None
     orientations: Tensor | None = None  # [b, k] angle of the long axis, modulo pi; for bodies that turn
+    confidences: Tensor | None = None  # [b, k] probability that the object is visible
 
     @property
     def object(self) -> Tensor:
@@ -42,14 +43,20 @@ class Encoding(NamedTuple):
         """The one object's angle `[b]`."""
         return None if self.orientations is None else self._only(self.orientations)
 
+    @property
+    def confidence(self) -> Tensor | None:
+        """The probability `[b]` that the one object is visible; the position of a hidden object means nothing."""
+        return None if self.confidences is None else self._only(self.confidences)
+
     def known(self) -> dict[str, Tensor]:
         """The agent and the one object, by name, without what is None."""
-        answers = {name: getattr(self, name) for name in ("agent", "object", "covariance", "orientation")}
+        names = ("agent", "object", "covariance", "orientation", "confidence")
+        answers = {name: getattr(self, name) for name in names}
         return {name: x for name, x in answers.items() if x is not None}
 
     def _only(self, x: Tensor) -> Tensor:
         if x.shape[1] != 1:
-            raise ValueError(f"there are {x.shape[1]} objects; use objects, covariances and orientations")
+            raise ValueError(f"there are {x.shape[1]} objects; use objects, covariances, orientations, confidences")
         return x[:, 0]
 
 
@@ -70,6 +77,7 @@ class Examination(NamedTuple):
     objects_next: Tensor
     scene: Tensor  # [b, k] d_W(w, w')
     contact: Tensor  # [b, k] bool
+    visible: Tensor  # [b, k] bool, in both observations
     distance: Tensor  # [b, k] clearance of the path plus the body's mean radius; below 0 deep inside
     elongation: Tensor | None  # [b, k] longest over shortest semi-axis, for bodies that turn
 

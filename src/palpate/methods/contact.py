@@ -3,8 +3,8 @@
     L = L_int + L_cont + L_contact + L_-
 
 Three networks see every observation: phi_int outputs the agent's pose, phi_cont the scene's point in W, phi_ext the
-objects. The distance that a scene moves in W splits the triples into contacts and others. Paths and bodies must explain
-that split, and an object without contact stays.
+objects. The distance that a scene moves in W splits the triples into changes and others. A change is a contact, or the
+object is hidden in one of the observations. Paths and bodies must explain the contacts, and otherwise objects stay.
 Legend: b batch, k objects, n ambient dimension, m dimension of W.
 """
 
@@ -22,7 +22,6 @@ from palpate.data.transitions import Batch
 from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
-from palpate.objectives.contact import balanced_nll
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.equivariance import equivariance
 from palpate.refine import refine
@@ -41,7 +40,7 @@ class Evidence(NamedTuple):
     raw: Tensor  # [b, ...] of phi_ext
     raw_next: Tensor
     a: Tensor  # [b, n]
-    contact: Tensor  # [b, k] bool
+    changed: Tensor  # [b, k] bool
 
 
 class Contact(Geometric):
@@ -71,15 +70,15 @@ class Contact(Geometric):
         z_int, z_int_next = self.group.pose(int_), self.group.pose(int_next)
         before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
-        contact = self.scenes.observe(w, w_next)  # [b, k]
+        changed = self.scenes.observe(w, w_next)  # [b, k]
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         terms = {
             "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
             "contrast": self.contrast(w, w_next, z_int_next),
-            "contact": self.contact_term(before, after, path, contact, self.scenes.share),
-            "stay": self.stay_term(before, after, contact, progress),
+            "contact": self.contact_term(before, after, path, changed, self.scenes.share),
+            "stay": self.stay_term(before, after, changed, progress),
         }
-        return Loss(terms, {"contact_share": contact.float().mean()}, self.scenes.reliable(contact))
+        return Loss(terms, {"contact_share": changed.float().mean()}, self.scenes.reliable(changed))
 
     def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
         """L_cont (Eq. 5), without a gradient for the agent: its repulsion would stretch the agent's frame."""
@@ -125,16 +124,15 @@ class Contact(Geometric):
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
         z_int, z_int_next = self.group.pose(self.phi_int(x)).chunk(2)
         raw, raw_next = self.phi_ext(x).chunk(2)
-        contact = self.scenes.contact(self.scene_distance(batch.o, batch.o_next))
-        return Evidence(z_int, z_int_next, raw, raw_next, self.inputs.scaled(batch.a), contact)
+        changed = self.scenes.contact(self.scene_distance(batch.o, batch.o_next))
+        return Evidence(z_int, z_int_next, raw, raw_next, self.inputs.scaled(batch.a), changed)
 
     def _uncorrected(self, evidence: Evidence) -> Tensor:
         raw = evidence.raw.unflatten(-1, (len(self.head), -1))
         return raw[..., : self.group.n].flatten(0, 1)
 
     def _surprise(self, evidence: Evidence) -> Tensor:
-        z_int, z_int_next, raw, raw_next, a, contact = evidence
+        z_int, z_int_next, raw, raw_next, a, changed = evidence
         path = self.group.path(self.start(z_int, a, z_int_next), a)
-        before, after = self.logit(self.head(raw, z_int), path), self.logit(self.head(raw_next, z_int_next), path)
-        share = contact.float().mean(0).clamp(*SHARE_RANGE)
-        return balanced_nll(before, after, contact, share, REFINE_DOUBT).mean(0).sum()
+        share = changed.float().mean(0).clamp(*SHARE_RANGE)
+        return self.surprise(self.head(raw, z_int), self.head(raw_next, z_int_next), path, changed, share, REFINE_DOUBT)

@@ -110,9 +110,9 @@ class Egocentric(Geometric):
 def _following(before: Objects, after: Objects, free: Tensor) -> tuple[Objects, Objects]:
     """Objects whose gradient changes only the mean of positions and poses, until they are `free`."""
     mixed = []
-    for both in (torch.cat(pair) for pair in zip(before, after, strict=True)):  # [2b, k, ...]
+    for both in (torch.cat((before.position, after.position)), torch.cat((before.pose, after.pose))):  # [2b, k, ...]
         mean = both.mean(0)
         guided = both.detach() + mean - mean.detach()
         mixed.append((guided + free * (both - guided)).chunk(2))
     (position, position_next), (pose, pose_next) = mixed
-    return Objects(position, pose), Objects(position_next, pose_next)
+    return before._replace(position=position, pose=pose), after._replace(position=position_next, pose=pose_next)

@@ -14,7 +14,7 @@ from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.located import Located
-from palpate.objectives.contact import balanced_nll, rest_nll, spread_nearby, unshrinkable
+from palpate.objectives.contact import balanced_nll, log_any, rest_nll, spread_nearby, unshrinkable
 from palpate.objectives.paper import stay
 from palpate.objects import Objects
 from palpate.refine import Correction
@@ -28,6 +28,7 @@ FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
+GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
 HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh all other held-out triples
 
 
@@ -35,6 +36,7 @@ class Geometric(Located):
     """Bodies, the softness of their boundary, and the scale of rest. Subclasses decide which triples are contacts."""
 
     predicts = True
+    hides = True
     doubt = 0.0  # share of wrong contacts in training
 
     def __init__(self, config: ModelConfig, objects: int = 1) -> None:
@@ -79,25 +81,38 @@ class Geometric(Located):
         """
         return self.group.start(z_int, a, z_int_next).detach()
 
-    def contact_term(self, before: Objects, after: Objects, path: Segment, contact: Tensor, share: Tensor) -> Tensor:
-        """-log P(contact) of a batch, for contacts [b, k] that are a `share` [k] of all triples."""
+    def contact_term(self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor) -> Tensor:
+        """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples."""
         # Held-out triples are not balanced: a few rare contacts would make the choice of the weights random.
         share = share if self.training else torch.full_like(share, 0.5)
         doubt = self.doubt if self.training else HELD_OUT_DOUBT
-        logits = self.logit(before, path), self.logit(after, path)
-        return balanced_nll(*logits, contact, share.clamp(*SHARE_RANGE), doubt).mean(0).sum()
+        return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
 
-    def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
-        """L_-: an object without contact stays where it is."""
+    def surprise(
+        self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, doubt: float
+    ) -> Tensor:
+        logits, hidden = (self.logit(before, path), self.logit(after, path)), (before.hidden, after.hidden)
+        return balanced_nll(*logits, hidden, changed, share, doubt).mean(0).sum()
+
+    def stay_term(self, before: Objects, after: Objects, changed: Tensor, progress: Tensor) -> Tensor:
+        """L_-: an object stays where it is, unless the scene has changed."""
         pairs = zip(before.position.unbind(1), after.position.unbind(1), strict=True)
         remained = torch.stack([self.remained(z, z_next) for z, z_next in pairs], 1) + self.head.turned2(before, after)
-        return torch.where(contact, 0.0, rest_nll(remained, self.rest_scale(progress), self.group.n)).mean(0).sum()
+        return torch.where(changed, 0.0, rest_nll(remained, self.rest_scale(progress), self.group.n)).mean(0).sum()
 
     def remained(self, z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
         """|z_ext - z_ext'|^2 `[b]`, whose gradient in training does not shrink the frame."""
         if not self.training or len(z_ext) < 2:
             return stay(z_ext, z_ext_next)
         return unshrinkable(z_ext, z_ext_next, spread_nearby(z_ext, z_ext_next, NEIGHBOURHOOD))
+
+    def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
+        """P(changed) P(contact | changed): a change has other causes if the object is hidden in o or in o'."""
+        (z_int, before), (_, after) = self.located(self.inputs(o)), self.located(self.inputs(o_next))
+        path = self.group.path(z_int, self.inputs.scaled(a))
+        touched = self.logit(before, path).sigmoid().clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT)
+        causes = torch.logit(touched), before.hidden, after.hidden
+        return super().contact(o, a, o_next) * touched * (-log_any(causes)).exp()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         scalars = [self.raw_softness, self.log_rest_scale]

@@ -25,11 +25,12 @@ class Located(Model):
     """phi_int, phi_ext and a body for each object. Subclasses provide `scenes` and `scene_distance`."""
 
     carried = False  # whether the agent carries the cameras
+    hides = False  # whether phi_ext outputs that an object is hidden
     scenes: Scenes
 
     def __init__(self, config: ModelConfig, bodies: Sequence[Body], correction: Correction | None = None) -> None:
         super().__init__(config)
-        self.head = ObjectHead(self.group, bodies, carried=self.carried, correction=correction)
+        self.head = ObjectHead(self.group, bodies, carried=self.carried, hides=self.hides, correction=correction)
         self.phi_int = Branch(make_encoder(config), self.group.width)
         self.phi_ext = Branch(make_encoder(config), self.head.width)
 
@@ -47,6 +48,7 @@ class Located(Model):
             objects.position * unit,
             None if covariances is None else covariances * unit.square(),
             self.head.orientations(objects),
+            (-objects.hidden).sigmoid() if self.hides else None,
         )
 
     def border(self, o: Tensor) -> Tensor | None:
@@ -99,6 +101,7 @@ class Located(Model):
             objects_next=objects_next.position * unit,
             scene=scene,
             contact=self.scenes.contact(scene),
+            visible=(objects.hidden < 0) & (objects_next.hidden < 0),
             distance=(self.head.clearance(objects, path) + self.head.sizes(objects)) * unit,
             elongation=elongation(covariances) if turns else None,  # type: ignore[arg-type]
         )

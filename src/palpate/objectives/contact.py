@@ -4,38 +4,54 @@ Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k] se
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
+RARE, SMALL = -15.0, 1e-3  # log-odds below which softplus is exp in float32; rates below which a series is used
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
 
-def contact_nll(logit: Tensor, contact: Tensor, doubt: float = 0.0) -> Tensor:
-    """-log P(contact), with P(contact) = sigmoid(logit), `[b]`.
+def change_nll(causes: Sequence[Tensor], changed: Tensor, doubt: float = 0.0) -> Tensor:
+    """-log P(changed) `[b]`, for log-odds [b] of independent causes: P(changed) = 1 - product of (1 - sigmoid(cause)).
 
     A departure from the paper, whose L_+ only uses paths with contact. A path without contact shows where the body is
-    not; both together determine the body's centre and radius.
+    not; both together determine the body's centre and radius. A scene also seems to change when the object is hidden,
+    in o or in o'. With this second cause, the body need not grow to where the agent hides the object.
 
-    `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) sigmoid(logit): a false positive far away does not
+    `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) P(changed): a false positive far away does not
     enlarge the body.
     """
+    unchanged = torch.stack([logsigmoid(-cause) for cause in torch.broadcast_tensors(*causes)]).sum(0)
+    right = torch.where(changed, log_any(causes), unchanged)
     if doubt > 0:
-        right = logsigmoid(torch.where(contact, logit, -logit)) + math.log(1 - 2 * doubt)
-        return -torch.logaddexp(right, right.new_full((), math.log(doubt)))
-    return binary_cross_entropy_with_logits(logit, contact.to(logit.dtype), reduction="none")
+        right = torch.logaddexp(right + math.log(1 - 2 * doubt), right.new_full((), math.log(doubt)))
+    return -right
 
 
-def balanced_nll(before: Tensor, after: Tensor, contact: Tensor, share: Tensor, doubt: float = 0.0) -> Tensor:
-    """-log P(contact) `[b]` from the log-odds that o gives and those that o' gives for the same path.
+def log_any(causes: Sequence[Tensor]) -> Tensor:
+    """log of 1 - product of (1 - sigmoid(cause)), accurate also where all causes are improbable."""
+    # The product is exp(-rate), and softplus(x) approaches exp(x).
+    rates = [torch.where(x < RARE, x, softplus(x.clamp(min=RARE)).log()) for x in torch.broadcast_tensors(*causes)]
+    log_rate = torch.logsumexp(torch.stack(rates), 0)
+    rate = log_rate.exp()
+    return torch.where(rate < SMALL, log_rate - rate / 2, torch.log(-torch.expm1(-rate.clamp(min=SMALL))))
 
-    Both classes weigh the same, whatever the `share` of contacts; otherwise rare contacts would let the body shrink to
-    where contacts are certain. An object without contact stays, so the path constrains o' as much as o.
+
+def balanced_nll(
+    before: Tensor, after: Tensor, hidden: Sequence[Tensor], changed: Tensor, share: Tensor, doubt: float = 0.0
+) -> Tensor:
+    """-log P(changed) `[b]` from the log-odds of contact that o gives and those that o' gives for the same path.
+
+    `hidden` are the log-odds that the object is hidden, in o and in o'. Both classes weigh the same, whatever the
+    `share` of changes; otherwise rare contacts would let the body shrink to where contacts are certain. An object
+    without contact stays, so the path constrains o' as much as o.
     """
-    balance = torch.where(contact, 0.5 / share, 0.5 / (1 - share))
-    first, second = (contact_nll(logit, contact, doubt) for logit in (before, after))
-    return balance * torch.where(contact, first, (first + second) / 2)
+    balance = torch.where(changed, 0.5 / share, 0.5 / (1 - share))
+    first, second = (change_nll((logit, *hidden), changed, doubt) for logit in (before, after))
+    return balance * torch.where(changed, first, (first + second) / 2)
 
 
 def rest_nll(remained: Tensor, scale: Tensor, n: int) -> Tensor:

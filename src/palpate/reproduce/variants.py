@@ -35,7 +35,7 @@ class PaperPlacing(Contact):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.head = ObjectHead(self.group, [Point(config.n)])
+        self.head = ObjectHead(self.group, [Point(config.n)], hides=True)
 
     def start(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
         return z_int.detach()
