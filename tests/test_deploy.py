@@ -148,7 +148,7 @@ class TestFiles:
         session = onnxruntime.InferenceSession(exported("ball", "onnx").path, providers=["CPUExecutionProvider"])
         (observation,) = session.get_inputs()
         assert (observation.name, observation.shape) == ("observation", ["batch", 6, 20, 24])
-        assert [value.shape[0] for value in session.get_outputs()] == ["batch"] * 3
+        assert [value.shape[0] for value in session.get_outputs()] == ["batch"] * 4
 
     def test_leaves_model_warnings_and_logs_as_they_were(self, tmp_path: Path) -> None:
         model = made("ball-3")
@@ -279,7 +279,7 @@ class TestCommand:
         assert (code, err) == (0, "")
         first, *shapes, last = out.splitlines()
         assert re.fullmatch(r".*run/model\.pt2: 1\.\d MB, \d+\.\d s", first)
-        assert [line.split()[0] for line in shapes] == ["observation", "agent", "object", "covariance"]
+        assert [line.split()[0] for line in shapes] == ["observation", "agent", "object", "covariance", "confidence"]
         assert "float32  ['batch', 5]" in shapes[0]
         assert re.search(r"differs from the model by at most \S+ of an action, over 10 observations", last)
         assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
@@ -348,7 +348,7 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     for code, keep in ((onnx, "dict(zip(about['outputs'], answers))"), (torch_, "answers")):
         noted = f"\nimport numpy\nnumpy.savez('said.npz', **{{k: numpy.asarray(v) for k, v in {keep}.items()}})\n"
         said = execute(WITHOUT_PALPATE + code + noted)
-        assert [line.split()[0] for line in said.splitlines()] == ["agent", "object", "covariance"]
+        assert [line.split()[0] for line in said.splitlines()] == ["agent", "object", "covariance", "confidence"]
         assert "that of the actions, squared" in said
         with np.load(tmp_path / "said.npz") as answers:
             for name, answer in answers.items():

@@ -13,10 +13,10 @@ from palpate.methods.base import Encoding
 from palpate.metrics import (
     TITLES,
     affine_probe,
+    agent_frame,
     aligned,
     auroc,
     axis_error,
-    common_frame,
     isometry,
     l_test,
     measure,
@@ -47,8 +47,8 @@ def test_truth_plus_a_translation_is_perfect(n: int) -> None:
     certain = truth.contact.float()
     h = torch.arange(1.0, n + 1)
     scores = measure(answer(truth, h, h), truth, contact=certain, would_touch=certain)
-    zero = ("l_test", "agent_error", "object_error", "isometry", "orientation_error")
-    assert [getattr(scores, name) for name in zero] == pytest.approx([0] * 5, abs=1e-6)
+    zero = ("l_test", "agent_error", "object_error", "object_bias", "isometry", "orientation_error")
+    assert [getattr(scores, name) for name in zero] == pytest.approx([0] * 6, abs=1e-6)
     assert [score for name in TITLES if name not in zero and (score := getattr(scores, name)) is not None] == [1.0] * 4
 
 
@@ -56,10 +56,21 @@ def test_shifting_the_object_alone_costs_its_square() -> None:
     truth = random_truth()
     shifted = answer(truth, object_shift=[0.3, -0.4])
     assert float(l_test(shifted, truth)) == pytest.approx(0.25, rel=1e-5)
-    # The one translation is shared: it takes half of the shift from the object and gives it to the agent.
     scores = measure(shifted, truth)
-    assert common_frame(shifted, truth).tolist() == pytest.approx([-0.15, 0.2], rel=1e-5)
-    assert (scores.l_test, scores.agent_error, scores.object_error) == pytest.approx((0.25, 0.25, 0.25), rel=1e-5)
+    assert agent_frame(shifted, truth).tolist() == pytest.approx([0, 0], abs=1e-6)
+    assert (scores.l_test, scores.object_error, scores.object_bias) == pytest.approx((0.25, 0.5, 0.5), rel=1e-5)
+    assert scores.agent_error == pytest.approx(0, abs=1e-6)  # the object's bias is its own
+
+
+def test_positions_are_measured_where_the_object_is_visible() -> None:
+    truth = random_truth()._replace(visible=torch.arange(400) % 4 != 1)
+    lost = torch.where(truth.visible, 0.0, 5.0)[:, None]
+    scores = measure(answer(truth, 0.2, lost + 0.2)._replace(confidences=truth.visible[:, None].float()), truth)
+    assert (scores.object_error, scores.object_bias, scores.l_test) == pytest.approx((0, 0, 0), abs=1e-6)
+    assert (scores.count, scores.hidden_rows, scores.confidence_auroc) == (200, 100, 1.0)
+    assert "the object is hidden in 100 observations" in str(scores)
+    with pytest.raises(ValueError, match="the object is hidden in all of these rows"):
+        measure(answer(truth), truth._replace(visible=torch.zeros(400)))
 
 
 def test_what_is_worse_than_no_answer_is_said_to_be() -> None:
@@ -181,9 +192,9 @@ def test_what_is_not_there_is_left_out() -> None:
     scores = measure(at(truth.agent, truth.object), truth, contact=torch.zeros(400))
     assert scores.orientation_error is None
     assert scores.contact_auroc is None
-    names = ["l_test", "agent_error", "object_error", "isometry"]
+    names = ["l_test", "agent_error", "object_error", "isometry", "object_bias"]
     assert list(scores.as_dict()) == ["count", *names, *(f"constant {name}" for name in names)]
-    assert len(scores.table()) == 4
+    assert len(scores.table()) == 5
 
 
 def test_scores_read_well_and_fit_into_json() -> None:
@@ -195,7 +206,7 @@ def test_scores_read_well_and_fit_into_json() -> None:
     header, first, *_, units, note = lines = str(scores).splitlines()
     assert header.split() == ["200", "observations", "score", "constant"]
     assert first.split() == ["L_test", "0.25", f"{scores.constant['l_test']:.4g}"]
-    assert note == "the common translation was fitted to the other 200 observations, every second row"
+    assert note == "the translation was fitted to the other 200 observations, every second row"
     assert units == "lengths are in the action's unit, L_test in its square"
     assert len({len(line) for line in lines[:-2]}) == 1
     by_others = measure(answer(truth), truth, reference=(answer(truth), truth))

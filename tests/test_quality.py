@@ -21,6 +21,7 @@ GOOD: dict[str, Any] = {
     "triples": 100,
     "separation": 0.9,
     "contact_share": 0.3,
+    "hidden": 0.0,
     "equivariance": 0.05,
     "stay": 0.02,
     "closure": None,
@@ -92,7 +93,8 @@ def walk(count: int = 30, slip: float = 0.0, rest: float = 0.0) -> tuple[Examina
     thing, touched = torch.rand(count, 1, 2, generator=generator), torch.arange(count)[:, None] % 3 == 0
     distance = torch.rand(count, 1, generator=generator) + (~touched).float()
     drift = torch.where(touched[..., None], 9.0, torch.tensor([rest, 0.0]))
-    seen = Examination(agent[:-1], agent[1:], thing, thing + drift, distance, touched, distance, None)
+    visible = torch.ones_like(touched)
+    seen = Examination(agent[:-1], agent[1:], thing, thing + drift, distance, touched, visible, distance, None)
     return seen, Batch(agent[:-1].clone(), agent.diff(dim=0) + torch.tensor([slip, 0.0]), agent[1:].clone())
 
 
@@ -121,6 +123,14 @@ class TestAssess:
         assert (found.stay is None) == touched
         spread = float((seen.agent - seen.agent.mean(0)).square().sum(1).mean().sqrt())
         assert found.error >= spread * 0.999  # the object may be anywhere
+
+    def test_hidden_objects_are_left_out_and_counted(self) -> None:
+        seen, batch = walk(rest=0.04)
+        visible = torch.arange(30)[:, None] % 5 != 0
+        lost = torch.where(visible[..., None], seen.objects_next, 50.0)
+        found = assessed(seen._replace(objects_next=lost, visible=visible), batch)
+        assert (found.stay, found.hidden) == (pytest.approx(0.04, rel=1e-4), pytest.approx(0.2))
+        assert [finding.name for finding in found.findings] == ["hidden-object"]
 
     def test_displacements_add_up_within_an_episode(self) -> None:
         for slip in (0.0, 0.01):

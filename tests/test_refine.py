@@ -15,6 +15,7 @@ from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.contact import Contact
+from palpate.objects import NEVER
 from palpate.refine import JUDGES, SHARE, Correction, keep_best
 
 STEPS, ROWS, UNIT = 120, 512, 2.0
@@ -71,7 +72,7 @@ def model_with(phi_ext: Callable[[Tensor], Tensor], body: str = "ball", radius: 
     model.head.correction = Correction(2, 3)
     model.inputs.unit.fill_(UNIT)
     model.phi_int = Outputs(lambda x: x[:, :2] / UNIT)  # type: ignore[assignment]
-    model.phi_ext = Outputs(lambda x: phi_ext(x[:, 2:]) / UNIT)  # type: ignore[assignment]
+    model.phi_ext = Outputs(lambda x: F.pad(phi_ext(x[:, 2:]) / UNIT, (0, 1), value=NEVER))  # type: ignore[assignment]
     model.phi_cont = Outputs(lambda x: F.pad(x[:, 2:], (0, 6), value=1.0))  # type: ignore[assignment]
     with torch.no_grad():
         known = world(0.3, 7)()

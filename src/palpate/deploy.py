@@ -36,6 +36,7 @@ UNITS = {
     "object": "that of the actions",
     "covariance": "that of the actions, squared",
     "orientation": "radians, modulo pi",
+    "confidence": "probability that the object is visible",
 }
 
 Answers = dict[str, Tensor]
@@ -180,7 +181,8 @@ def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: 
     if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in found.items()}:
         return torch.tensor(torch.inf)
     gaps = {name: (value - found[name]).abs() for name, value in wanted.items()}
-    weights = {"agent": 1 / unit, "object": 1 / unit, "orientation": torch.ones(())}
+    one = torch.ones(())
+    weights = {"agent": 1 / unit, "object": 1 / unit, "orientation": one, "confidence": one}
     if "covariance" in wanted:  # a semi-axis is the root of an eigenvalue
         size = wanted["covariance"].diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b]
         weights["covariance"] = 1 / (size * unit)[:, None, None]

@@ -43,6 +43,7 @@ TERMS = (
     "reconstruction",
     "prior",
 )
+FAINTEST = 0.15  # opacity of an object that is surely hidden
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, GREY)
 
 
@@ -70,7 +71,8 @@ def overlay(
         axes = figure.add_subplot(rows, columns, i + 1)
         true = None if truth is None else (_array(truth.agent[i]), _array(truth.object[i]))
         line = None if border is None else _array(border[i])
-        draw_scene(axes, _picture(observations[i]), extent, agent[i], body[i], line, true)
+        sure = 1.0 if encoding.confidence is None else float(encoding.confidence[i])
+        draw_scene(axes, _picture(observations[i]), extent, agent[i], body[i], line, true, sure)
     shared_legend(figure, 4)
     return figure
 
@@ -83,21 +85,23 @@ def draw_scene(
     body: Array,
     border: Array | None = None,
     true: tuple[Array, Array] | None = None,
+    confidence: float = 1.0,
 ) -> None:
     """A picture [h, w, 3] or [h, w] with estimates [2] of agent and object, and the object's border [k, 2] around it.
 
-    Rings mark the true positions of both.
+    Rings mark the true positions of both. An object of low confidence is faint.
     """
+    faint = max(confidence, FAINTEST)
     brightest = 255 if picture.dtype == np.uint8 else 1
     axes.imshow(picture, extent=extent, interpolation="nearest", cmap="gray", vmin=0, vmax=brightest)
     axes.set(xlim=extent[:2], ylim=extent[2:])
     axes.set_axis_off()
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
     _mark(axes, agent, "agent, estimated", color=YELLOW, **dot)
-    _mark(axes, body, "object, estimated", color=PURPLE, **dot)
+    _mark(axes, body, "object, estimated", color=PURPLE, alpha=faint, **dot)
     if border is not None:
         closed = (body + np.concatenate((border, border[:1]))).T
-        _mark(axes, closed, "learned body", color=PURPLE, linewidth=1.2, solid_capstyle="round")
+        _mark(axes, closed, "learned body", color=PURPLE, alpha=faint, linewidth=1.2, solid_capstyle="round")
     if true is not None:
         ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
         _mark(axes, np.stack(true, -1), "true", color="white", **ring)

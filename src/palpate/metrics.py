@@ -24,7 +24,9 @@ TITLES = {
     "agent_error": "agent error",
     "object_error": "object error",
     "isometry": "distance distortion",
+    "object_bias": "object bias",
     "orientation_error": "orientation error (rad)",
+    "confidence_auroc": "confidence AUROC",
     "contact_auroc": "contact AUROC",
     "contact_accuracy": "contact accuracy",
     "would_touch_auroc": "would touch AUROC",
@@ -38,21 +40,25 @@ TITLES = {
 class Scores:
     """The scores of `measure`; None where the model, the truth or the data does not define one.
 
-    Errors are mean Euclidean distances in the action's unit, after one translation common to agent and object.
+    Errors are mean Euclidean distances in the action's unit, after the translation that fits the agent. Positions are
+    measured where the object is visible, if the truth says so.
     """
 
     count: int  # observations evaluated
     l_test: float
     agent_error: float
     object_error: float
+    object_bias: float  # length of the object's mean error: a constant offset, which contacts may leave open
     isometry: float  # mean relative distortion of distances
     orientation_error: float | None  # radians, modulo pi
+    confidence_auroc: float | None  # of the confidence against true visibility
     contact_auroc: float | None
     contact_accuracy: float | None
     would_touch_auroc: float | None
     would_touch_accuracy: float | None
     swap_rate: float | None  # share of observations for which the chosen order is wrong
     probed_l_test: float | None  # agent and object each read by an affine map fitted to the truth
+    hidden_rows: int = 0  # observations whose positions are not measured, because the object is hidden
     fitted_rows: int | None = None  # rows of the same set to which the translation was fitted; not evaluated
     probe_rows: int | None = None  # rows to whose true states the probe of a latent was fitted
     constant: dict[str, float]  # scores of the constant predictor, by the names above
@@ -77,8 +83,10 @@ class Scores:
                 "that of the actions, or nothing was learned"
             )
         if self.fitted_rows:
+            notes.append(f"the translation was fitted to the other {self.fitted_rows:,} observations, every second row")
+        if self.hidden_rows:
             notes.append(
-                f"the common translation was fitted to the other {self.fitted_rows:,} observations, every second row"
+                f"the object is hidden in {self.hidden_rows:,} observations; positions are measured in the others"
             )
         if self.probe_rows is not None:
             notes.append(
@@ -109,8 +117,8 @@ def measure(
 ) -> Scores:
     """Compare a representation of N observations with the truth.
 
-    The common translation and the constant predictor are fitted on `reference`. Without one they are fitted
-    on the even rows, and the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
+    The translation and the constant predictor are fitted on `reference`. Without one they are fitted on the even rows,
+    and the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
     `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows.
     """
     encoding, truth = _each(encoding, _host), _each(truth, _host)
@@ -129,10 +137,17 @@ def measure(
         reference = _each(reference[0], _host), _each(reference[1], _host)
         _check(*reference, places_object)
 
-    reading = Reading.fit(*reference, places_object=places_object, tells_apart=tells_apart)
+    reading = Reading.fit(*_visible(*reference), places_object=places_object, tells_apart=tells_apart)
     encoding, reference = reading(encoding), (reading(reference[0]), reference[1])
-    positions, constant = _positions(encoding, truth, *reference)
+    seen = _visible(encoding, truth)
+    positions, constant = _positions(*seen, *_visible(*reference))
     scores |= positions
+    scores["hidden_rows"] = len(truth.agent) - len(seen[1].agent)
+    if scores["hidden_rows"] and encoding.confidence is not None and truth.visible is not None:
+        scores["confidence_auroc"], constant["confidence_auroc"] = (
+            float(auroc(encoding.confidence, truth.visible > 0)),
+            0.5,
+        )
     if not places_object:
         scores["probe_rows"] = len(reference[1].agent)
     if not tells_apart:
@@ -158,6 +173,16 @@ def measure(
             # A constant ranks at random and predicts the more common class.
             constant |= {f"{name}_auroc": 0.5, f"{name}_accuracy": max(share, 1 - share)}
     return Scores(count=len(truth.agent), constant=constant, **scores)
+
+
+def _visible(encoding: Encoding, truth: Truth) -> tuple[Encoding, Truth]:
+    """The rows in which the object is visible; all of them if that is unknown."""
+    if truth.visible is None:
+        return encoding, truth
+    seen = truth.visible > 0
+    if not seen.any():
+        raise ValueError("the object is hidden in all of these rows; give some in which it is visible")
+    return _each(encoding, lambda x: x[seen]), _each(truth, lambda x: x[seen])
 
 
 class Reading(NamedTuple):
@@ -189,7 +214,7 @@ def aligned(encoding: Encoding, truth: Truth, *, places_object: bool = True, tel
     """The representation read as positions and translated onto the truth; for figures of these rows."""
     encoding, truth = _each(encoding, _host), _each(truth, _host)
     encoding = Reading.fit(encoding, truth, places_object=places_object, tells_apart=tells_apart)(encoding)
-    return _placed(encoding, common_frame(encoding, truth))
+    return _placed(encoding, agent_frame(*_visible(encoding, truth)))
 
 
 def affine_probe(x: Tensor, target: Tensor) -> Tensor:
@@ -214,7 +239,7 @@ def _positions(
     encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
 ) -> tuple[dict[str, float], dict[str, float]]:
     """The scores of positions, and those of the constant predictor."""
-    moved = _placed(encoding, common_frame(reference, reference_truth))
+    moved = _placed(encoding, agent_frame(reference, reference_truth))
     middle = Encoding(
         reference_truth.agent.mean(0).expand_as(truth.agent), reference_truth.objects.mean(0).expand_as(truth.objects)
     )
@@ -223,6 +248,7 @@ def _positions(
             "l_test": float(l_test(answer, truth)),
             "agent_error": _mean((answer.agent - truth.agent).norm(dim=-1)),
             "object_error": _mean((answer.objects - truth.objects).norm(dim=-1)),
+            "object_bias": float((answer.objects - truth.objects).mean(0).norm(dim=-1).max()),
         }
         for answer in (moved, middle)
     )
@@ -240,13 +266,13 @@ def l_test(encoding: Encoding, truth: Truth) -> Tensor:
     return (learned - true).square().sum(-1).mean()
 
 
-def common_frame(encoding: Encoding, truth: Truth) -> Tensor:
-    """The least-squares motion of agent and objects together onto the truth.
+def agent_frame(encoding: Encoding, truth: Truth) -> Tensor:
+    """The least-squares motion of the agents onto the truth.
 
-    One for both: separate motions would hide the error that Eq. 8 measures.
+    The objects move along: a motion of their own would hide the error that Eq. 8 measures, and a common one would share
+    the object's bias with the agent.
     """
-    learned, true = (torch.cat((state.agent, state.objects.flatten(0, 1))) for state in (encoding, truth))
-    return _group(truth).frame(learned, true)
+    return _group(truth).frame(encoding.agent, truth.agent)
 
 
 def _placed(encoding: Encoding, frame: Tensor) -> Encoding:

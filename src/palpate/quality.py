@@ -21,6 +21,7 @@ RADII = 64  # candidates for the body's radius
 WINDOW = 10  # steps over which displacements are composed
 UNSTEADY = 0.25  # of the actions' root mean square: largest residual of a good frame, and of an object at rest
 ROUND = 1.3  # long over short semi-axis: round objects stay below it after short runs
+HIDDEN = 0.02  # share of triples with a hidden object above which it is reported
 INCONSISTENT = 0.8  # least balanced accuracy of the contacts that geometry predicts
 
 
@@ -50,6 +51,7 @@ class Quality:
     triples: int  # that were measured
     separation: float  # emptiness of the valley between triples with and without contact, 1 at best
     contact_share: float  # with any object
+    hidden: float  # share of triples in which the object is hidden before or after
     equivariance: float  # root mean square of z_int' - z_int - a
     stay: float | None  # root mean square of z_ext' - z_ext without contact
     closure: float | None  # as equivariance, over several consecutive steps of an episode
@@ -79,26 +81,28 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
     if seen is None or separation is None:
         return None
     group = model.group
-    moved, contacts = (seen.objects_next - seen.objects).unbind(1), seen.contact.unbind(1)
     equivariance = residual(group, seen, batch.a)
-    rests = [_rms(x[~contact]) for x, contact in zip(moved, contacts, strict=True) if not contact.all()]
-    edges = [
-        boundary(distance, contact)
-        for distance, contact in zip(seen.distance.unbind(1), contacts, strict=True)
-        if contact.any() and not contact.all()
-    ]
+    moved = seen.objects_next - seen.objects
+    rests, edges = [], []
+    for i in range(moved.shape[1]):  # objects, where they are visible
+        rows = seen.visible[:, i]
+        contact, distance = seen.contact[rows, i], seen.distance[rows, i]
+        if not contact.all():
+            rests.append(_rms(moved[rows, i][~contact]))
+            edges += [boundary(distance, contact)] if contact.any() else []
     rest, misplaced = max(rests, default=None), max((edge.spread for edge in edges), default=None)
     # Without other evidence the object may be anywhere among the agent's positions, and is hardly ever farther away.
     position = group.position(seen.agent)
     lost = _rms(position - position.mean(0))
-    if misplaced is not None and len(edges) == len(contacts):
+    if misplaced is not None and len(edges) == moved.shape[1]:
         lost = min(lost, position.shape[1] ** 0.5 * misplaced)
     error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5
     has_body = traits_of(model.config.method).has_body  # else the user cannot choose another body
     return Quality(
         triples=len(batch.a),
         separation=separation,
-        contact_share=float(seen.contact.any(1).double().mean()),
+        contact_share=float((seen.contact & seen.visible).any(1).double().mean()),
+        hidden=1 - float(seen.visible.double().mean(0).min()),
         equivariance=equivariance,
         stay=rest,
         closure=None if episode is None else _closure(group, seen, batch.a, _unbroken(batch, episode)),
@@ -128,6 +132,14 @@ def judge(quality: Quality) -> list[Finding]:
                 "contact? Otherwise train longer.",
             )
         ]
+    if quality.hidden > HIDDEN:
+        warn(
+            "hidden-object",
+            "the object is hidden in some observations",
+            {"share of triples": quality.hidden, "tolerated": HIDDEN},
+            "Trust positions whose confidence is high. Another camera, or several views, would show the object more "
+            "often.",
+        )
     if quality.equivariance > UNSTEADY * quality.unit:
         warn(
             "agent-residual",

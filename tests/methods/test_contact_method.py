@@ -336,9 +336,7 @@ class TestTwoObjects:
         )
         assert model.contacts(given).shape == (10,)
         assert model.threshold() is None
-        with pytest.raises(
-            ValueError, match="there are 2 objects; use objects, covariances"
-        ):
+        with pytest.raises(ValueError, match="there are 2 objects; use objects, covariances"):
             _ = encoding.object
 
     def test_every_weight_learns(self) -> None:

@@ -19,12 +19,15 @@ from palpate.representation import Representation
 EAGER_CALLS = 3  # before a CUDA graph is captured: memory settles, and kernels are chosen
 
 
-def wrap(env: Any, model: Representation, *, covariance: bool = False, device: str | None = None) -> Any:
+def wrap(
+    env: Any, model: Representation, *, covariance: bool = False, confidence: bool = False, device: str | None = None
+) -> Any:
     """The same environment, with observations `[agent, object]` in the action's unit, float32.
 
     `env` is a Gymnasium environment, a Gymnasium vector environment or a `VecEnv` of stable-baselines3; the wrapper is
     of the same kind. The observations of several environments are encoded in one batch, including those that end an
-    episode. With `covariance` the n x n numbers of the object's ellipsoid follow, row by row.
+    episode. With `covariance` the n x n numbers of the object's ellipsoid follow, row by row. With `confidence` the
+    probability that the object is visible comes last.
 
     A VAE does not place the object: the agent's position is followed by its latent. A Transporter gives its two
     keypoints in their own order. `device` is where to encode; by default a GPU if there is one.
@@ -49,20 +52,21 @@ def wrap(env: Any, model: Representation, *, covariance: bool = False, device: s
     if not isinstance(space, gymnasium.spaces.Box):
         raise ValueError(f"the environment's observations are {space}; allowed are arrays (a Box)")
     model.canonical(np.zeros((1, *space.shape), space.dtype))  # refuses observations that the model cannot encode
-    return wrapper(env, Reader(model, covariance=covariance, device=device))
+    appended = [name for name, asked in (("covariance", covariance), ("confidence", confidence)) if asked]
+    return wrapper(env, Reader(model, appended, device=device))
 
 
 @final
 class Reader:
     """Encodes observations [b, ...] to the input of a policy [b, d], in one batch; on a GPU by a CUDA graph."""
 
-    def __init__(self, model: Representation, *, covariance: bool = False, device: str | None = None) -> None:
+    def __init__(self, model: Representation, appended: Sequence[str] = (), *, device: str | None = None) -> None:
         gpu = torch.cuda.is_available()
         self._device = where = torch.device(device or ("cuda" if gpu else "cpu"))
         if where.type == "cuda" and not gpu:
             raise ValueError(f"device is {device!r}, but torch sees no GPU here; use 'cpu', or leave it out")
         config = model.config
-        self.model, self._covariance = model.to(where), covariance
+        self.model, self._appended = model.to(where), appended
         self._origin = torch.tensor(model.facts.get("origin") or [0.0] * config.n, device=where)
         self._graphs: dict[int, Graph] = {}
         # Networks give any number; keypoints lie in the picture's unit square.
@@ -88,12 +92,13 @@ class Reader:
         encoding = model.encode(o)
         placed = model.group.moved(encoding.objects, self._origin) if model.places_object else encoding.objects
         parts = [model.group.moved(encoding.agent, self._origin), placed.flatten(1)]
-        if self._covariance:
-            if encoding.covariances is None:
+        for name in self._appended:
+            part = getattr(encoding, f"{name}s")
+            if part is None:
                 raise ValueError(
-                    f"covariance is True, but this model ({self.model.config.method}) gives none; leave it out"
+                    f"{name} is True, but this model ({self.model.config.method}) gives none; leave it out"
                 )
-            parts.append(encoding.covariances.flatten(1))
+            parts.append(part.flatten(1))
         # A keypoint can lie outside a picture whose size is no multiple of the map's cells.
         return torch.cat(parts, -1).float().clamp(self._low, self._high)
 

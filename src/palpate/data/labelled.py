@@ -30,6 +30,7 @@ class Truth(NamedTuple):
     agent_next: Tensor | None = None  # [N, n]
     object_next: Tensor | None = None  # [N, n]
     angle_next: Tensor | None = None  # [N]
+    visible: Tensor | None = None  # [N] bool: the object can be seen in o
 
     @property
     def objects(self) -> Tensor:
@@ -63,7 +64,7 @@ class Labelled:
         fields = {name: _as_tensor(name, x) for name, x in truth.known().items()}
         self.truth = Truth(**fields)
         for name, x in fields.items():
-            per_row = () if name in ("angle", "angle_next", "contact") else (transitions.n,)
+            per_row = () if name in ("angle", "angle_next", "contact", "visible") else (transitions.n,)
             shape = (len(transitions), *per_row)
             if x.shape != shape:
                 raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}")
