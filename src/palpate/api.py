@@ -38,7 +38,7 @@ ASSESSED_ROWS = 512  # fresh triples that the quality of a streamed run is estim
 def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
     """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.Scores`.
 
-    One common translation, the order of keypoints and the probe of a latent are fitted to true states: those of
+    One translation, the order of keypoints and the probe of a latent are fitted to true states: those of
     `reference`, labelled training triples, or else those of every second row of `labelled`.
     """
     encoding, contact, would_touch = _answers(model, labelled)

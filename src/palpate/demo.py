@@ -9,7 +9,7 @@ from palpate.metrics import Scores
 from palpate.pictures import illustrate
 
 SIZE = 50
-TEST_TRIPLES = 10_000  # half of them fit the common translation
+TEST_TRIPLES = 10_000  # half of them fit the translation
 WATCHED_TRIPLES = 500  # measured during the run
 
 

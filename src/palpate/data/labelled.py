@@ -151,9 +151,9 @@ def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:
 
 def _as_tensor(name: str, values: Any) -> Tensor:
     values = values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
-    if name == "contact":
+    if name in ("contact", "visible"):
         if values.dtype != bool:
-            raise ValueError(f"truth contact has dtype {values.dtype}; allowed is bool: convert it with .astype(bool)")
+            raise ValueError(f"truth {name} has dtype {values.dtype}; allowed is bool: convert it with .astype(bool)")
         return torch.from_numpy(values.copy())
     if values.dtype.kind not in "iuf":
         raise ValueError(f"truth {name} has dtype {values.dtype}; allowed are real numbers")

@@ -106,7 +106,8 @@ class Trial:
         assert seen is not None
         w = torch.cat([self.model.scene(o)[:, 0] for o in self.held.o.split(256)])
         unrelated = (w - w.roll(1, 0)).square().sum(1).double()
-        contact = seen.contact[:, 0]
+        visible = seen.visible[:, 0]
+        contact = seen.contact[:, 0] & visible
         found = {
             "probe_steps": float(self.steps),
             "held_rows": float(len(contact)),
@@ -117,9 +118,10 @@ class Trial:
             "touched_share": float(contact.double().mean()),
             "separation": self.model.separation(),
             "stray_share": _strays(group, seen),
+            "hidden_share": float((~visible).double().mean()),
         }
         if contact.any() and not contact.all():
-            found["explained"] = boundary(seen.distance[:, 0], contact).accuracy
+            found["explained"] = boundary(seen.distance[visible, 0], contact[visible]).accuracy
             if (unreached := _unreached(w, contact)) is not None:
                 found["unreached_share"] = unreached
         return found

@@ -66,6 +66,14 @@ UNEXPLAINED = Rule(
     "it is (aliasing)? Chance explains 0.5.",
     below=EXPLAINED,
 )
+HIDDEN = Rule(
+    "hidden-object",
+    "hidden_share probe_steps",
+    "the object is hidden in some observations",
+    "Positions are still learned where it is visible, and rep.confidence shows where that is. Another camera, several "
+    "views, or more moves without contact make it better.",
+    above=(0.02, 1.0),
+)
 UNREACHABLE = Rule(
     "unreachable",
     "unreached_share",
@@ -107,7 +115,7 @@ def _about_object(seen: dict[str, float]) -> list[Finding]:
         nudged = explained and seen["moving_share"] < seen["touched_share"] / 2
         severity: Severity = "warning" if nudged else unclear
         return [NO_TWO_CLASSES.finding(severity, seen)]
-    return [*UNEXPLAINED.judge(seen), *UNREACHABLE.judge(seen)]
+    return [*UNEXPLAINED.judge(seen), *UNREACHABLE.judge(seen), *HIDDEN.judge(seen)]
 
 
 def delayed(shift: int, residual: float, before: float) -> Finding:

@@ -37,8 +37,9 @@ def write_table(folder: Path) -> str | None:
 def markdown(rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
     """A line for each world and method, and what the numbers mean."""
     said = [
-        "L_test (Eq. 8) on held-out triples. Errors are mean distances after one common translation, in units of the "
-        "square's side, medians over seeds. The interval of the interquartile mean is a bootstrap over seeds. Failed: "
+        "L_test (Eq. 8) on held-out triples. Errors are mean distances after the translation that fits the agent, in "
+        "units of the square's side, medians over seeds. The interval of the interquartile mean is a bootstrap over "
+        "seeds. Failed: "
         f"the share of seeds above {FAILED:.0%} of the constant predictor's L_test. Seconds: median of the runs that "
         "were not interrupted.",
     ]
