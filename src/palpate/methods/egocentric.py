@@ -6,8 +6,6 @@ contacts determine: while z_ext follows the scout, contacts move only its mean.
 Legend: b batch, k objects, n ambient dimension.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -89,11 +87,6 @@ class Egocentric(Geometric):
         weight = weight / weight.sum().clamp(min=1.0)
         z, target = positions[:, 0], ahead.detach()
         return (weight[:, 0] * stay(z - (weight * z).sum(0), target - (weight * target).sum(0))).sum()
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """The body's shape is not trained until z_ext is free: until then it could compensate for a shift."""
-        groups = super().parameter_groups()
-        return [group | ({"starts": max(group["starts"], FREE_FROM)} if "starts" in group else {}) for group in groups]
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         (_, before), (_, after) = self.located(self.inputs(o)), self.located(self.inputs(o_next))
