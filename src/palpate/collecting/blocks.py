@@ -17,7 +17,7 @@ from palpate.data.stream import World
 from palpate.data.transitions import Transitions
 
 BLOCK_ROWS = 128
-TRUTH = ("agent", "object", "angle", "contact", "agent_next", "object_next", "angle_next")
+TRUTH = ("agent", "object", "angle", "contact", "agent_next", "object_next", "angle_next", "visible")
 DROPPED = "dropped_"  # prefix of file attributes: the number of rejected triples, by reason
 
 

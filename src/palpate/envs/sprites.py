@@ -24,6 +24,7 @@ AGENT_COLOUR = (235, 60, 50)
 OBJECT_COLOUR = (70, 205, 90)
 CHECKER_COLOURS = ((12, 22, 92), (36, 84, 212))
 CHECKER_SIDE = 0.25  # of the picture
+MAST_COLOUR, LARGEST_MAST = (120, 120, 130), 0.2
 MOVED_EPSILON = 0.01  # a touched object lands at least this far away: one pixel of 100
 OBJECT_RANGE = (0.2, 0.8)
 AGENT_RADIUS = 0.045
@@ -59,6 +60,7 @@ class Triple(NamedTuple):
     angle_next: Tensor  # [b]
     displacement: Tensor  # [b, 2] the action
     contact: Tensor  # [b] bool: the object was touched and moved
+    visible: Tensor  # [b] bool: the mast does not hide the object's centre in o
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ class SpritesConfig:
     size: int = 100  # pixels on a side
     body: Literal["diamond", "rectangle"] = "diamond"
     background: bool = False  # a checker nine times the picture that moves with the agent
+    mast: float = 0.0  # half width of a mast on the agent, up to the picture's edge, that hides what is behind it
     contact_share: float | None = 0.5  # requested contact share; None: the share that random motion gives
 
     def __post_init__(self) -> None:
@@ -73,6 +76,8 @@ class SpritesConfig:
         if self.body not in HALF_SIDES:
             raise ValueError(f"body is {self.body!r}; allowed are {' and '.join(map(repr, HALF_SIDES))}")
         require_share(self.contact_share)
+        if not 0 <= self.mast <= LARGEST_MAST:
+            raise ValueError(f"mast is {self.mast!r}; allowed is 0 to {LARGEST_MAST}")
 
     @property
     def half_sides(self) -> tuple[float, float]:
@@ -201,6 +206,7 @@ class Sprites:
             torch.where(contact, turned, scene.angle),
             agent_next - scene.agent,
             contact,
+            self.visible(scene),
         )
 
     def _in_body_frame(self, points: Tensor, angle: Tensor) -> Tensor:
@@ -236,6 +242,11 @@ class Sprites:
         leave = torch.maximum(one, two).amin(-1).clamp(max=1)
         return (nearest <= AGENT_RADIUS) | (enter <= leave)
 
+    def visible(self, scene: Scene) -> Tensor:
+        """Whether the mast leaves the object's centre in view, `[b]` bool."""
+        across, up = (scene.object - scene.agent).unbind(-1)
+        return (across.abs() > self.config.mast) | (up < 0)
+
     # Pictures
 
     def render(self, scene: Scene) -> Tensor:
@@ -247,7 +258,8 @@ class Sprites:
         self._paint(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR, self._figure_coverage)
         reach = math.hypot(*self.config.half_sides)
         self._paint(canvas, scene.object, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, scene.angle))
-        return canvas.view(-1, *self.observation_shape)
+        canvas = canvas.view(-1, *self.observation_shape)
+        return self._behind_mast(canvas, scene.agent) if self.config.mast else canvas
 
     def render_pair(self, triple: Triple) -> tuple[Tensor, Tensor]:
         """The pictures before and after, `[b, 3, h, w]` uint8 each."""
@@ -255,6 +267,16 @@ class Sprites:
         after = Scene(triple.agent_next, triple.object_next, triple.angle_next)
         o, o_next = self.render(Scene(*map(torch.cat, zip(before, after, strict=True)))).chunk(2)
         return o, o_next
+
+    def _behind_mast(self, canvas: Tensor, agent: Tensor) -> Tensor:
+        """The pictures with the mast in front, anti-aliased."""
+        size = self.config.size
+        across = (self._pixels + 0.5) - agent[:, :1] * size  # [b, w]
+        up = agent[:, 1:] * size - (size - 0.5 - self._pixels)  # [b, h], below 0 above the agent
+        alpha = (self.config.mast * size - across.abs() + 0.5).clamp(0, 1)[:, None] * (0.5 - up).clamp(0, 1)[:, :, None]
+        colour = torch.tensor(MAST_COLOUR, device=self.device).view(1, 3, 1, 1)
+        under = canvas.float()
+        return (under + alpha[:, None] * (colour - under) + 0.5).to(torch.uint8)
 
     def _checker(self, agent: Tensor) -> Tensor:
         """The part of the checker in view, box-filtered; a product of two one-dimensional waves, so cheap."""
