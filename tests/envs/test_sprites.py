@@ -13,6 +13,7 @@ from palpate.envs.sprites import (
     AGENT_RADIUS,
     CHECKER_SIDE,
     FIGURE,
+    MAST_COLOUR,
     MOVED_EPSILON,
     OBJECT_COLOUR,
     OBJECT_RANGE,
@@ -425,3 +426,18 @@ def test_without_background_the_ground_is_black() -> None:
 def test_impossible_worlds_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SpritesConfig(**changes)
+
+
+def test_a_mast_hides_what_is_behind_it() -> None:
+    world = Sprites(SpritesConfig(size=60, mast=0.12))
+    agent = torch.tensor([[0.5, 0.2], [0.5, 0.7], [0.2, 0.2]])
+    thing = torch.tensor([[0.5, 0.6], [0.5, 0.3], [0.5, 0.6]])  # behind it, in front of it, beside it
+    scene = Scene(agent, thing, torch.full((3,), math.pi / 4))
+    pictures, plain = world.render(scene).int(), Sprites(SpritesConfig(size=60)).render(scene).int()
+    green = (pictures[:, 1] > pictures[:, 0] + 60).flatten(1).any(1)
+    assert green.tolist() == world.visible(scene).tolist() == [False, True, True]
+    below = slice(60 - int(0.15 * 60), None)  # rows below all agents
+    assert torch.equal(pictures[:, :, below], plain[:, :, below])
+    assert pictures[0, :, 10, 30].tolist() == list(MAST_COLOUR)
+    with pytest.raises(ValueError, match="mast is 0.5; allowed is 0 to 0.2"):
+        SpritesConfig(mast=0.5)
