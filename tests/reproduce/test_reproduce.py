@@ -224,6 +224,27 @@ class TestRuns:
 
 
 class TestSeveralProcesses:
+    def test_a_model_appears_as_a_whole(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        (case,) = vanilla("ours")
+        model, scored = place.model(case), ({"scores": {"l_test": 0.1}}, {})
+
+        def trained(case: Case, place: Place, folder: Path, watch: Any) -> Any:
+            folder.mkdir()
+            (folder / "new").touch()
+            return scored
+
+        def copied(*given: Any, **more: Any) -> None:
+            copytree(*given, **more)
+            assert not model.exists()
+
+        copytree = runs.shutil.copytree
+        monkeypatch.setattr(runs, "measured", trained)
+        monkeypatch.setattr(runs.shutil, "copytree", copied)
+        model.mkdir(parents=True)  # a killed process left a part
+        (model / "old").touch()
+        assert perform(case, replace(place, keep_models=True))
+        assert [path.name for path in model.parent.rglob("*")] == [case.name, "new"]
+
     @pytest.mark.usefixtures("no_figures")
     def test_a_case_of_another_process_is_passed_over(self, place: Place) -> None:
         held, free = planned = vanilla("supervised", seeds=2)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import shutil
 import time
 import warnings
@@ -87,8 +88,11 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> bool:
             np.savez_compressed(content, allow_pickle=False, **arrays)
             write_whole(path.with_suffix(".npz"), content.getvalue())
         if row.get("scores") and (place.keep_models or case.world in place.keep_worlds):
-            remove(place.model(case))  # of a process that was killed here
-            shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
+            copy = place.model(case).with_name(f".{case.name}.copy")  # a reader sees the whole model or none
+            for earlier in (copy, place.model(case)):  # of a process that was killed here
+                remove(earlier)
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("checkpoint"))
+            os.replace(copy, place.model(case))
         write_json(path, row)
         shutil.rmtree(folder)
         place.trace(case).unlink(missing_ok=True)
