@@ -136,9 +136,10 @@ def fit(
         "choices": [choice._asdict() for choice in choices],
     }
     described = {"model": asdict(model.config), "training": asdict(settled), "data": {"data": material.name}}
+    settings = run_file(origin, asked, left_open).encode()
     with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
         if folder is not None and not resume:
-            write_whole(folder / RUN_FILE, run_file(origin, asked, left_open).encode())
+            write_whole(folder / RUN_FILE, settings)
         if progress:
             say("\n".join(["settings chosen by fit:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
             if resume and folder is not None:
