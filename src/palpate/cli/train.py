@@ -25,6 +25,7 @@ class Train:
         "data", "env", "out", "test", "config", "resume", "force", "encoder", "body", "egocentric", "steps", "seed",
         "device",
     )  # fmt: skip
+    REPLACES: ClassVar = {"data": ("env", "size", "contact_share"), "env": ("data",)}
 
     data: Path | None = None
     """HDF5 file of triples."""
@@ -37,7 +38,8 @@ class Train:
     out: Path
     """Folder of the run."""
     config: Path | None = None
-    """TOML file of settings, named as in Python; every run writes one, run.toml. Options take precedence over it."""
+    """TOML file of settings, named as in Python; every run writes one, run.toml. Options take precedence over it.
+    Relative paths in it start at the current folder."""
     method: str = "interaction"
     """interaction, vae and transporter learn from triples alone; supervised, the limit, from true states."""
     objective: str = "contact"
