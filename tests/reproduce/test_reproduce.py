@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,27 @@ class TestRuns:
         assert resumed["scores"] == whole["scores"]
         assert resumed["curve"] == whole["curve"]
         assert not place.run(case).exists()
+
+    @pytest.mark.parametrize(
+        ("change", "continued"), [({}, True), ({"compile": True}, False), ({"device": "cuda"}, False)]
+    )
+    def test_a_run_of_another_device_starts_again(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], continued: bool
+    ) -> None:
+        (case,) = vanilla("supervised")
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        place.run(case).mkdir(parents=True)
+        training = asdict(replace(place, device=None).training(case)) | change
+        (place.run(case) / "run.json").write_text(json.dumps({"training": training}))
+
+        def fit(data: Any, *, out: Path, resume: bool, **settings: Any) -> Any:
+            assert out.exists() == resume == continued
+            out.mkdir(exist_ok=True)
+            (out / "metrics.jsonl").touch()
+            raise NonFiniteLoss("not finite: agent")
+
+        monkeypatch.setattr(runs, "fit", fit)
+        assert perform(case, place)
 
     @pytest.mark.usefixtures("no_figures")
     def test_a_failed_run_does_not_stop_the_others(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
