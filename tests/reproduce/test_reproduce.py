@@ -291,19 +291,26 @@ class TestSeveralProcesses:
         monkeypatch.setattr(runs, "fit", pytest.fail)
         assert crew.attempt(case, place, lambda *_: None) == Outcome(case, "existed")
 
-    def test_a_set_of_another_process_is_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_set_of_another_process_is_waited_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         wanted = sets.Set("palpate/Soccer-v0", 24, 0, 20)
         path = wanted.path(tmp_path)
         with ExitStack() as other:
             other.enter_context(alone(path))
 
+            waits = []
+
             def finish(seconds: float) -> None:
-                path.touch()
-                other.close()
+                waits.append(seconds)
+                if len(waits) == 2:
+                    path.touch()
+                    other.close()
 
             monkeypatch.setattr(time, "sleep", finish)
             monkeypatch.setattr(sets, "collect", pytest.fail)
-            sets.gather(wanted, tmp_path)
+            sets.gather(wanted, tmp_path, show=True)
+        assert capsys.readouterr().err == f"waiting for {path}, which another process collects\n"
 
     @pytest.mark.slow
     def test_a_worker_saves_its_run_when_its_pipe_closes(self, place: Place) -> None:
