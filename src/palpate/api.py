@@ -120,6 +120,7 @@ def fit(
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
     origin = origin_of(data) | origin_of(test, "test")
+    from_file = isinstance(test, str | os.PathLike)
     test = _watched(test)
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
@@ -158,6 +159,8 @@ def fit(
                 )
             finally:
                 material.feed.close()
+                if test is not None and from_file:
+                    test.close()
         facts |= _judged(model, material, progress)
         representation = Representation(model, facts, device)
         if folder is not None:
