@@ -179,6 +179,7 @@ class TestHelp:
     def test_overview(self, command: Command) -> None:
         code, out, _ = command("--help")
         assert code == 0
+        assert command("--help-all")[:2] == (0, out)
         assert all(f"\n  {verb} " in out for verb in cli.VERBS)
         assert max(map(len, out.splitlines())) <= 100
 
