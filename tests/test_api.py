@@ -346,6 +346,13 @@ class TestEvaluate:
         with pytest.warns(UserWarning, match="100% of the test triples are also training triples"):
             palpate.fit(labelled.transitions, test=labelled, **SHORT)
 
+    def test_a_file_of_test_triples_is_closed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        labelled_vectors(40).save(tmp_path / "test.h5")
+        opened = palpate.Labelled.open(tmp_path / "test.h5")
+        monkeypatch.setattr("palpate.api.Labelled.open", lambda _: opened)
+        palpate.fit(vectors(), test=tmp_path / "test.h5", **SHORT)
+        assert not opened.transitions._file
+
     def test_during_the_run(self, tmp_path: Path) -> None:
         model = palpate.fit(vectors(), test=labelled_vectors(40), out=tmp_path / "run", **SHORT)
         rows = read_log(tmp_path / "run" / "metrics.jsonl")

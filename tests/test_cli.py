@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -577,6 +578,17 @@ class TestOtherWorlds:
         refused(run("collect", "palpate/Sprites-v0", *out, "--aggregate", 2), "there is no option 'aggregate'")
         refused(run("collect", "no_such:Cart-v0", *out), "No module named 'no_such'", "install the package")
         assert not os.listdir(tmp_path)
+
+
+def test_an_option_that_is_given_twice_is_refused(run: Run, tmp_path: Path) -> None:
+    words = ("collect", "palpate/Sprites-v0", "--size", 30, "--option", "size=20", "--out", tmp_path / "x.h5")
+    refused(run(*words), "size is given twice, as --size and as --option; leave out one")
+
+
+def test_reasons_that_dropped_nothing_are_not_listed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palpate.collecting.blocks.dropped", lambda _: Counter(grazing=2, missed=0))
+    said = run("collect", "palpate/Sprites-v0", "--num", 8, "--size", 20, "--out", tmp_path / "x.h5")[1]
+    assert said.endswith("dropped: 2 grazing\n")
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("None", None), ("(1, 2)", (1, 2)), ("pixels", "pixels")])

@@ -4,6 +4,7 @@ import math
 from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
@@ -40,7 +41,10 @@ def picture(*shape: int, **changes: Any) -> ModelConfig:
         (TrainingConfig, "schedule", None, "'one-cycle' or 'paper'"),
         (TrainingConfig, "augment", "sway", "'none' or 'light' or 'shift'"),
         (TrainingConfig, "least_contacts", 1.0, "0 to below 1"),
+        (TrainingConfig, "least_contacts", True, "0 to below 1"),
+        (TrainingConfig, "least_contacts", "0.2", "0 to below 1"),
         (TrainingConfig, "chosen_moves", 1.0, "0 to 0.9"),
+        (TrainingConfig, "chosen_moves", np.float32(0.5), "0 to 0.9"),
         (TrainingConfig, "device", "gpu", "'cpu' or 'cuda'"),
         (TrainingConfig, "precision", "fp16", "'32-true' or 'bf16-mixed'"),
         (TrainingConfig, "seed", -1, "0 or more"),

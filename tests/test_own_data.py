@@ -1,5 +1,6 @@
 """The guide to one's own arrays: its Python runs, shortened, its command lines are understood, its findings exist."""
 
+import math
 import re
 import subprocess
 import sys
@@ -33,9 +34,26 @@ def test_the_python_runs(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "own" / "model.safetensors").exists()
 
 
-def test_the_guide_lists_all_findings() -> None:
-    listed = set(
-        re.findall(r"`([a-z]+(?:-[a-z]+)*)`", GUIDE.split("| finding |")[1].split("The triples cannot reveal")[0])
-    )
-    rules = [rule for rule in vars(verdict).values() if isinstance(rule, Rule)]
-    assert listed == {rule.name for rule in (*ARRAY_RULES, *rules)} | {"shifted-actions"}
+TABLE = GUIDE.split("| finding | meaning |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
+PROBE_RULES = [rule for rule in vars(verdict).values() if isinstance(rule, Rule)]
+
+
+def findings(rows: list[str]) -> dict[str, bool]:
+    """The findings in rows of the table, and whether each has the mark *b*."""
+    return {name: bool(mark) for name, mark in re.findall(r"`([a-z]+(?:-[a-z]+)*)`( \*b\*)?", "\n".join(rows))}
+
+
+def can_block(rule: Rule) -> bool:
+    bounds = (rule.above or (0, math.inf))[1], (rule.below or (0, -math.inf))[1]
+    return rule.above is rule.below is None or any(map(math.isfinite, bounds))  # without bounds, `judge` decides
+
+
+def test_the_guide_lists_all_findings_and_marks_those_that_block() -> None:
+    expected = {rule.name: can_block(rule) for rule in (*ARRAY_RULES, *PROBE_RULES)}
+    shift = verdict.delayed(1, 0.1, 0.9)
+    assert findings(TABLE) == expected | {shift.name: shift.severity == "blocking"}
+
+
+def test_the_last_rows_need_the_training_run() -> None:
+    assert "Those of the last eight rows need the training run." in GUIDE
+    assert set(findings(TABLE[-8:])) == {rule.name for rule in PROBE_RULES} | {"shifted-actions"}

@@ -68,6 +68,9 @@ class TestValues:
             ("--exact", {"exact": True}),
             ("--no-exact", {"exact": False}),
             ("--rate 1e-3", {"inner": Inner(rate=1e-3)}),
+            ("--rate -1e-3", {"inner": Inner(rate=-1e-3)}),
+            ("--words -1,0 -.5", {"words": ("-1,0", "-.5")}),
+            ("--quiet --no-quiet", {"quiet": False}),
         ],
     )
     def test_given(self, text: str, expected: dict[str, Any]) -> None:
@@ -85,6 +88,7 @@ class TestValues:
             ("x --count 2.5", "--count: '2.5' is not a whole number"),
             ("x --rate fast", "--rate: 'fast' is not a number"),
             ("x --kind c", "--kind: 'c' is not one of a, b"),
+            ("x --config=", "--config: '' is not a path"),
         ],
     )
     def test_mistakes(self, text: str, message: str) -> None:
@@ -94,6 +98,10 @@ class TestValues:
     def test_underscores_are_dashes(self) -> None:
         assert parse(TrainingConfig, "x", ["--batch_size=8"]).batch_size == 8
 
+    def test_two_dashes_end_the_options(self) -> None:
+        assert read("--quiet -- --a_b") == Verb(place=Path("--a_b"), quiet=True)
+        assert read("-- --help") == Verb(place=Path("--help"))
+
 
 class TestFile:
     def test_values_and_precedence(self, tmp_path: Path) -> None:
@@ -102,6 +110,18 @@ class TestFile:
         expected = {"place": Path("p"), "inner": Inner(rate=2.0), "words": ("a",), "quiet": True, "config": path}
         assert read(f"--config {path}") == Verb(count=7, **expected)
         assert read(f"--config {path} --count 8") == Verb(count=8, **expected)
+        assert read(f"--config {path} --no-quiet") == Verb(count=7, **expected | {"quiet": False})
+
+    def test_another_source_of_data_replaces_that_of_the_file(self, tmp_path: Path) -> None:
+        def train(text: str, *words: str) -> tuple[Any, ...]:
+            (tmp_path / "run.toml").write_text(text)
+            read = parse(cli.Train, "x", ["--config", str(tmp_path / "run.toml"), "--out", "y", *words])
+            return read.data, read.env, read.size, read.contact_share
+
+        world = 'env = "a"\nsize = 32\ncontact_share = 0.2\n'
+        assert train(world, "--data", "log.h5") == (Path("log.h5"), None, None, None)
+        assert train(world, "--env", "b") == (None, "b", 32, 0.2)
+        assert train('data = "log.h5"\n', "--env", "b", "--size", "16") == (None, "b", 16, None)
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -113,6 +133,9 @@ class TestFile:
             ('kind = "c"', "kind: 'c' is not one of a, b"),
             ('words = "a"', "words: 'a' has the wrong type"),
             ("count", "is not TOML"),
+            ('config = "other.toml"', "config is allowed only on the command line, as --config"),
+            ("resume = true", "resume is allowed only on the command line, as --resume"),
+            ('place = ""', "place: '' is not a path"),
         ],
     )
     def test_mistakes(self, tmp_path: Path, text: str, message: str) -> None:
@@ -156,6 +179,7 @@ class TestHelp:
     def test_overview(self, command: Command) -> None:
         code, out, _ = command("--help")
         assert code == 0
+        assert command("--help-all")[:2] == (0, out)
         assert all(f"\n  {verb} " in out for verb in cli.VERBS)
         assert max(map(len, out.splitlines())) <= 100
 

@@ -4,12 +4,15 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from balls import balls
 
 import palpate
 from palpate.choices import Choice
-from palpate.config import ObjectiveConfig, TrainingConfig
+from palpate.cli.parsing import parse
+from palpate.cli.train import Train
+from palpate.config import ObjectiveConfig, SettledTraining, TrainingConfig
 from palpate.envs.registration import stream_world
 from palpate.plan import Asked
 from palpate.runfile import run_file
@@ -37,6 +40,33 @@ def test_data_in_memory_have_no_name(tmp_path: Path) -> None:
     text = (tmp_path / "run" / "run.toml").read_text()
     assert tomllib.loads(text) == {"steps": 3, "batch_size": 16, "device": "cpu"}
     assert "add data = FILE or env = WORLD" in text
+
+
+def read_back(folder: Path, text: str) -> Train:
+    (folder / "run.toml").write_text(text)
+    return parse(Train, "palpate train", ["--config", str(folder / "run.toml"), "--out", "x"])
+
+
+def test_other_options_of_a_world_are_comments(tmp_path: Path) -> None:
+    world = {"env": "palpate/Sprites-v0", "size": np.int64(32), "contact_share": None, "body": "rectangle"}
+    text = run_file(world | {"background": True}, Asked(), [])
+    read = read_back(tmp_path, text)
+    assert (read.env, read.size, read.contact_share, read.scene) == (world["env"], 32, None, ObjectiveConfig())
+    assert "# The world had body='rectangle'; palpate train has no option for it.\n" in text
+    assert read_back(tmp_path, run_file({"contact_share": np.float32(0.25)}, Asked(), [])).contact_share == 0.25
+
+
+def test_settled_settings_and_variants_are_read_back(tmp_path: Path) -> None:
+    asked = Asked(objective="palpate.reproduce.variants:SplitOnD", training=SettledTraining(seed=2))
+    read = read_back(tmp_path, run_file({}, asked, []))
+    assert (read.objective, read.training) == (asked.objective, TrainingConfig(steps=2500, batch_size=128, seed=2))
+
+
+def test_nothing_is_written_if_the_file_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palpate.api.run_file", lambda *_: pytest.fail("no file"))
+    with pytest.raises(pytest.fail.Exception, match="no file"):
+        palpate.fit(balls(60, seed=0, sides=(1.0, 1.0)).transitions, out=tmp_path / "run", **TINY)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def test_config_describes_no_model(folder: Path, change: dict[str, Any]) -> None
     refused(folder, "cannot be read as a palpate model")
 
 
-@pytest.mark.parametrize("origin", [[1.0], [1.0, "east"], 3.0, [1.0, float("nan")]])
+@pytest.mark.parametrize("origin", [[1.0], [[1.0], [2.0]], [1.0, "east"], 3.0, [1.0, float("nan")]])
 def test_an_origin_that_is_none(folder: Path, origin: Any) -> None:
     """One number would move both axes."""
     edit(folder, origin=origin)

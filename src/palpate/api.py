@@ -120,6 +120,7 @@ def fit(
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
     origin = origin_of(data) | origin_of(test, "test")
+    from_file = isinstance(test, str | os.PathLike)
     test = _watched(test)
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
@@ -136,9 +137,10 @@ def fit(
         "choices": [choice._asdict() for choice in choices],
     }
     described = {"model": asdict(model.config), "training": asdict(settled), "data": {"data": material.name}}
+    settings = run_file(origin, asked, left_open).encode()
     with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
         if folder is not None and not resume:
-            write_whole(folder / RUN_FILE, run_file(origin, asked, left_open).encode())
+            write_whole(folder / RUN_FILE, settings)
         if progress:
             say("\n".join(["settings chosen by fit:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
             if resume and folder is not None:
@@ -157,6 +159,8 @@ def fit(
                 )
             finally:
                 material.feed.close()
+                if test is not None and from_file:
+                    test.close()
         facts |= _judged(model, material, progress)
         representation = Representation(model, facts, device)
         if folder is not None:

@@ -135,9 +135,10 @@ class TrainingConfig:
         _require(batch_size is None or _whole(batch_size, 2, 2**31), "batch_size", batch_size, allowed)
         _require_positive(self, "learning_rate")
         _require_literals(self)
-        _require(0 <= self.least_contacts < 1, "least_contacts", self.least_contacts, "0 to below 1")
+        least = self.least_contacts
+        _require(_number(least) and 0 <= least < 1, "least_contacts", least, "0 to below 1")
         moves = self.chosen_moves  # the other moves of a batch show how common contacts are
-        _require(moves is None or 0 <= moves <= 0.9, "chosen_moves", moves, "0 to 0.9")
+        _require(moves is None or (_number(moves) and 0 <= moves <= 0.9), "chosen_moves", moves, "0 to 0.9")
         _require(_whole(self.seed, 0, 2**62), "seed", self.seed, "0 or more")
 
     @property
@@ -180,8 +181,7 @@ def _require_positive(config: Any, *names: str) -> None:
     """Refuse settings that are not None and not a finite number above 0."""
     for name in names:
         value = getattr(config, name)
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        _require(value is None or (number and value > 0), name, value, "more than 0")
+        _require(value is None or (_number(value) and value > 0), name, value, "more than 0")
 
 
 def _require_literals(config: Any) -> None:
@@ -191,6 +191,10 @@ def _require_literals(config: Any) -> None:
         choices = next((get_args(part) for part in parts if get_origin(part) is Literal), None)
         if choices is not None and not (value is None and NoneType in parts):
             _require(value in choices, name, value, " or ".join(map(repr, choices)))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _whole(value: Any, least: int, most: int) -> bool:

@@ -10,7 +10,8 @@ import pytest
 from palpate.contest.compare import area, contest, first_reached
 from palpate.contest.table import curves, markdown, write_contest
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results" / "control"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results" / "control"
 
 
 def row(name: str, seed: int, returns: list[float], every: int = 100, goals: float = 0.5) -> dict[str, Any]:
@@ -120,3 +121,7 @@ def test_much_longer_runs_are_drawn_in_a_second_panel() -> None:
     assert (near.get_xlim()[1], whole.get_xlim()[1]) == (pytest.approx(306), pytest.approx(3060))
     assert len(near.lines) == len(whole.lines) == 4
     assert len(figure.legends[0].get_texts()) == 4
+
+
+def test_the_oldest_numpy_allowed_can_integrate() -> None:
+    assert '"numpy>=2.0"' in (ROOT / "pyproject.toml").read_text()  # the first with np.trapezoid

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ import pytest
 from made_up import TINY
 
 from palpate.contest import games
-from palpate.control import settings
+from palpate.control import ppo, settings
+from palpate.disk import alone
 from palpate.reproduce.presets import PRESETS
 from palpate.reproduce.runs import Place
 from palpate.training.loop import Interrupted
@@ -91,7 +92,36 @@ def test_a_diverged_representation_is_reported_and_not_trained_again(
         play("truth", "vae")
 
 
+@pytest.fixture
+def half_made(tmp_path: Path) -> Iterator[None]:
+    """Another process trains the VAE, and a part of an earlier copy of its model is there."""
+    place = Place(out=tmp_path, data=tmp_path / "data", device="cpu")
+    (case,) = games.learned_by(PRESETS["small"], 1, ["vae"])
+    place.model(case).mkdir(parents=True)
+    place.run(case).parent.mkdir(parents=True)
+    with alone(place.run(case)):
+        yield
+
+
+@pytest.mark.usefixtures("half_made")
+def test_policies_of_busy_representations_are_left_out(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palpate.reproduce.campaign.gather", lambda *_: None)
+    monkeypatch.setattr(ppo, "train", lambda run, folder, watch: folder.mkdir() or {})
+    learned, policies = play("truth", "vae")
+    assert (learned.busy, learned.failed) == (["soccer/third-vae-0"], {})
+    assert policies.finished == ["control/truth-0"]
+
+
 class TestCommand:
+    @pytest.mark.usefixtures("half_made")
+    def test_busy_runs_are_reported(self, command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("palpate.reproduce.campaign.gather", lambda *_: None)
+        where = ("--device", "cpu", "--out", tmp_path, "--data", tmp_path, "--seeds", 1, "--jobs", 1)
+        code, said, err = command("reproduce", "control", "--methods", "vae", *where)
+        assert code == 0, err
+        assert "0 policies trained" in said
+        assert "1 runs of other processes were passed over" in said
+
     @pytest.mark.parametrize(
         ("words", "says"),
         [

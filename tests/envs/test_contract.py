@@ -42,6 +42,13 @@ def test_passes_gymnasiums_checker(env_id: str) -> None:
     env.close()
 
 
+def test_a_step_before_the_first_reset_is_refused(env_id: str) -> None:
+    env = shell(env_id)(size=32)
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) before step\(\)"):
+        env.step(np.zeros(2, np.float32))
+    env.close()
+
+
 def test_the_seed_fixes_every_byte(env_id: str) -> None:
     def film(seed: int) -> bytes:
         env = make(env_id)

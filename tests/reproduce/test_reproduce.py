@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,27 @@ class TestRuns:
         assert resumed["curve"] == whole["curve"]
         assert not place.run(case).exists()
 
+    @pytest.mark.parametrize(
+        ("change", "continued"), [({}, True), ({"compile": True}, False), ({"device": "cuda"}, False)]
+    )
+    def test_a_run_of_another_device_starts_again(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], continued: bool
+    ) -> None:
+        (case,) = vanilla("supervised")
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        place.run(case).mkdir(parents=True)
+        training = asdict(replace(place, device=None).training(case)) | change
+        (place.run(case) / "run.json").write_text(json.dumps({"training": training}))
+
+        def fit(data: Any, *, out: Path, resume: bool, **settings: Any) -> Any:
+            assert out.exists() == resume == continued
+            out.mkdir(exist_ok=True)
+            (out / "metrics.jsonl").touch()
+            raise NonFiniteLoss("not finite: agent")
+
+        monkeypatch.setattr(runs, "fit", fit)
+        assert perform(case, place)
+
     @pytest.mark.usefixtures("no_figures")
     def test_a_failed_run_does_not_stop_the_others(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         planned = vanilla("ours", "supervised")
@@ -224,6 +245,27 @@ class TestRuns:
 
 
 class TestSeveralProcesses:
+    def test_a_model_appears_as_a_whole(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        (case,) = vanilla("ours")
+        model, scored = place.model(case), ({"scores": {"l_test": 0.1}}, {})
+
+        def trained(case: Case, place: Place, folder: Path, watch: Any) -> Any:
+            folder.mkdir()
+            (folder / "new").touch()
+            return scored
+
+        def copied(*given: Any, **more: Any) -> None:
+            copytree(*given, **more)
+            assert not model.exists()
+
+        copytree = runs.shutil.copytree
+        monkeypatch.setattr(runs, "measured", trained)
+        monkeypatch.setattr(runs.shutil, "copytree", copied)
+        model.mkdir(parents=True)  # a killed process left a part
+        (model / "old").touch()
+        assert perform(case, replace(place, keep_models=True))
+        assert [path.name for path in model.parent.rglob("*")] == [case.name, "new"]
+
     @pytest.mark.usefixtures("no_figures")
     def test_a_case_of_another_process_is_passed_over(self, place: Place) -> None:
         held, free = planned = vanilla("supervised", seeds=2)
@@ -249,19 +291,26 @@ class TestSeveralProcesses:
         monkeypatch.setattr(runs, "fit", pytest.fail)
         assert crew.attempt(case, place, lambda *_: None) == Outcome(case, "existed")
 
-    def test_a_set_of_another_process_is_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_set_of_another_process_is_waited_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         wanted = sets.Set("palpate/Soccer-v0", 24, 0, 20)
         path = wanted.path(tmp_path)
         with ExitStack() as other:
             other.enter_context(alone(path))
 
+            waits = []
+
             def finish(seconds: float) -> None:
-                path.touch()
-                other.close()
+                waits.append(seconds)
+                if len(waits) == 2:
+                    path.touch()
+                    other.close()
 
             monkeypatch.setattr(time, "sleep", finish)
             monkeypatch.setattr(sets, "collect", pytest.fail)
-            sets.gather(wanted, tmp_path)
+            sets.gather(wanted, tmp_path, show=True)
+        assert capsys.readouterr().err == f"waiting for {path}, which another process collects\n"
 
     @pytest.mark.slow
     def test_a_worker_saves_its_run_when_its_pipe_closes(self, place: Place) -> None:

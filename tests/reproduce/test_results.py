@@ -1,3 +1,4 @@
+import json
 import math
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up import arrays, row, write
 
+from palpate.reproduce.plots import draw
 from palpate.reproduce.results import grouped, read_results
 from palpate.reproduce.statistics import interquartile_mean, stratified_bootstrap
 from palpate.reproduce.tables import HEADS, frame_distance, frame_notes, markdown, write_table
@@ -142,3 +144,34 @@ def test_frames_that_differ_by_a_translation_agree(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{view}-ours-0.npz", **found | moved)
     (note,) = frame_notes(tmp_path, [row("third", "ours", 0, 1e-3)])
     assert float(note.split("differ by ")[1].split()[0]) == pytest.approx(0)
+
+
+def test_a_limit_that_diverged_is_no_scale() -> None:
+    rows = [row("vanilla", "ours", 0, None), row("vanilla", "supervised", 0, None)]
+    assert lines(markdown(rows))["vanilla", "ours"]["x supervised"] == "-"  # without a warning
+
+
+@pytest.mark.parametrize("field", ["scores", "curve", "commit", "seed"])
+def test_a_json_without_a_field_is_named(tmp_path: Path, field: str) -> None:
+    found = row("vanilla", "ours", 0, 0.1)
+    write(tmp_path, [found])
+    del found[field]
+    (tmp_path / "vanilla-ours-0.json").write_text(json.dumps(found))
+    with pytest.raises(ValueError, match=rf"vanilla-ours-0.json is damaged \('{field}' is missing\); delete it"):
+        write_table(tmp_path)
+
+
+def test_damaged_arrays_are_named(tmp_path: Path) -> None:
+    third, first = (tmp_path / f"{view}-ours-0.npz" for view in ("third", "first"))
+    rows = [row("third", "ours", 0, 0.1, experiment="soccer")]
+    write(tmp_path, rows)
+    np.savez(first, **arrays())
+    np.savez(third, other=np.zeros(2))
+    with pytest.raises(ValueError, match=r"third-ours-0.npz is damaged \('all_agent' is missing\)"):
+        frame_notes(tmp_path, rows)
+    whole = first.read_bytes()
+    for content in (b"", b"PK", whole[: len(whole) // 2], b"\x93NUMPY"):
+        third.write_bytes(content)
+        for reading in (lambda: frame_notes(tmp_path, rows), lambda: draw("soccer", tmp_path)):
+            with pytest.raises(ValueError, match="third-ours-0.npz is damaged .*delete it, and repeat the run"):
+                reading()

@@ -36,7 +36,7 @@ def main() -> None:
     arguments = sys.argv[1:] or ["--help"]
     warnings.formatwarning = lambda message, *where: f"palpate: {message}\n"
     try:
-        if arguments[0] in ("--help", "-h", "--version"):
+        if arguments[0] in ("--help", "--help-all", "-h", "--version"):
             print(f"palpate {__version__}" if arguments[0] == "--version" else _overview())
         else:
             parsed(arguments)()

@@ -89,7 +89,7 @@ class Collect:
         seconds, megabytes = time.monotonic() - start, self.out.stat().st_size / 1e6
         with triples:
             print(f"{triples!r}: {megabytes:.1f} MB, {seconds:.1f} s, {rate(len(triples)):,.0f} triples/s")
-            lost = dropped(triples.attributes)
+            lost = +dropped(triples.attributes)  # without zeros
         if lost:
             print(f"dropped: {', '.join(f'{count} {reason}' for reason, count in lost.items())}")
 
@@ -103,7 +103,10 @@ class Collect:
             given["watch"] = self.watch
         if self.truth:
             given["truth"] = _pairs("truth", self.truth)
-        return given | {name: _literal(text) for name, text in _pairs("option", self.option).items()}
+        options = {name: _literal(text) for name, text in _pairs("option", self.option).items()}
+        for name in given.keys() & options.keys():
+            raise ValueError(f"{name} is given twice, as --{name.replace('_', '-')} and as --option; leave out one")
+        return given | options
 
 
 def _pairs(flag: str, pairs: tuple[str, ...]) -> dict[str, str]:

@@ -1,13 +1,15 @@
 """Command-line options from dataclasses: a field is an option, and the string below the field is its help text.
 
 A field that is itself a dataclass contributes its own fields, under a heading of their own. `--help` shows the options
-named in the verb's `SHOWN`, or all of them; `--help-all` always shows all.
+named in the verb's `SHOWN`, or all of them; `--help-all` always shows all. A verb with the option `config` reads a
+file of settings; `REPLACES` names the settings of the file that an option on the command line drops.
 """
 
 import argparse
 import ast
 import difflib
 import inspect
+import re
 import shutil
 import sys
 import textwrap
@@ -23,6 +25,7 @@ Positional = Annotated[T, "positional"]
 
 WIDEST = 100  # columns of a help text
 NAMES = {int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH"}
+NOT_IN_FILES = ("config", "resume", "force")
 
 
 class UsageError(Exception):
@@ -60,15 +63,16 @@ class Option:
         shown = self.default is not MISSING and not isinstance(self.default, bool | None) and self.default != ()
         return f"{self.help} (default: {self.default})" if shown else self.help
 
-    def add_to(self, parser: Any) -> None:
-        """Declare this option to argparse; a value that is not given stays absent."""
+    def add_to(self, parser: Any, negatable: bool = False) -> None:
+        """Declare this option to argparse; a value that is not given stays absent. `negatable`: every truth value has
+        its --no- form."""
         more: dict[str, Any] = {"help": self.explanation().replace("%", "%%")}
         if self.positional:
             parser.add_argument(self.name, metavar=self.flag, type=self.read, nargs="?", default=None, **more)
             return
         more |= {"dest": self.name, "default": argparse.SUPPRESS}
         if self.kind is bool:
-            both = self.open or self.default is True
+            both = negatable or self.open or self.default is True
             parser.add_argument(self.flag, action=argparse.BooleanOptionalAction if both else "store_true", **more)
             return
         choices = get_args(self.plain)
@@ -84,6 +88,8 @@ class Option:
             if text not in choices:
                 raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(choices)}")
             return text
+        if self.plain is Path and not text:
+            raise argparse.ArgumentTypeError("'' is not a path")
         try:
             return self.plain(text)
         except ValueError:
@@ -106,6 +112,10 @@ class Option:
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self) -> None:
+        super().__init__(add_help=False, allow_abbrev=False)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # a value, also in -1e-3 and -1,0
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
 
@@ -113,19 +123,24 @@ class _Parser(argparse.ArgumentParser):
 def parse(verb: type[T], program: str, arguments: Sequence[str]) -> T:
     """The verb with its values; raises `UsageError`, or prints help and exits. `program` is what a user types."""
     options = list(options_of(verb))
+    end = arguments.index("--") if "--" in arguments else len(arguments)  # no options after it
     for flag, shown in (("--help-all", None), ("--help", _shown(verb)), ("-h", _shown(verb))):
-        if flag in arguments:
+        if flag in arguments[:end]:
             print(help_text(verb, program, options, shown))
             sys.exit(0)
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser, from_file = _Parser(), any(option.name == "config" for option in options)
     for option in options:
-        option.add_to(parser)
-    found, unknown = parser.parse_known_args([_dashed(word) for word in arguments])
+        option.add_to(parser, negatable=from_file)
+    found, unknown = parser.parse_known_args([*map(_dashed, arguments[:end]), *arguments[end:]])
     if unknown:
         raise UsageError(_unknown(unknown[0], [option.flag for option in options if not option.positional]))
     given = {key: value for key, value in vars(found).items() if value is not None}
     if "config" in given:
-        given = _from_file(given["config"], options) | given
+        replaced = {
+            name for option, names in getattr(verb, "REPLACES", {}).items() if option in given for name in names
+        }
+        values = _from_file(given["config"], options)
+        given = {name: value for name, value in values.items() if name not in replaced} | given
     missing = [option.flag for option in options if option.default is MISSING and option.name not in given]
     if missing:
         raise UsageError(f"missing {', '.join(missing)}")
@@ -231,9 +246,11 @@ def _from_file(path: Path, options: Sequence[Option]) -> dict[str, Any]:
             values = tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
-    known = {option.name: option for option in options if option.name != "config"}
+    known = {option.name: option for option in options if option.name not in NOT_IN_FILES}
     found = {}
     for key, value in values.items():
+        if key in NOT_IN_FILES:
+            raise UsageError(f"{path}: {key} is allowed only on the command line, as --{key}")
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
             raise UsageError(f"{path}: unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

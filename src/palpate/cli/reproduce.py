@@ -1,6 +1,7 @@
 """palpate reproduce."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -103,8 +104,7 @@ class Reproduce:
         report = reproduce(planned, place, jobs=self.jobs, force=self.force)
         print_results(report.tables, report.written)
         print(f"{len(report.finished)} runs made, {len(report.skipped)} existed, {len(report.failed)} failed")
-        if report.busy:
-            print(f"{len(report.busy)} runs of other processes were passed over; the last to end completes the tables")
+        _print_busy(report.busy)
         return report.failed
 
     def _play(self, preset: Any, place: Any) -> dict[str, str]:
@@ -127,6 +127,7 @@ class Reproduce:
             return learned.failed
         print_results(*write_contest(self.out / FOLDER))
         print(f"{len(played.finished)} policies trained, {len(played.skipped)} existed, {len(played.failed)} failed")
+        _print_busy([*learned.busy, *played.busy])
         return played.failed
 
     def _redraw(self, experiments: tuple[Any, ...]) -> None:
@@ -142,3 +143,8 @@ class Reproduce:
             names = " or ".join([*experiments, *(["control"] if self._plays else [])])
             raise FileNotFoundError(f"{self.out} holds no JSON of {names}; run them first, without --figures-only")
         print_results(tables, written)
+
+
+def _print_busy(busy: Sequence[str]) -> None:
+    if busy:
+        print(f"{len(busy)} runs of other processes were passed over; the last to end completes the tables")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from palpate.config import Encoder, Method, Objective, ObjectiveConfig, TrainingConfig
+from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from palpate.data.labelled import Labelled
@@ -25,6 +25,7 @@ class Train:
         "data", "env", "out", "test", "config", "resume", "force", "encoder", "body", "egocentric", "steps", "seed",
         "device",
     )  # fmt: skip
+    REPLACES: ClassVar = {"data": ("env", "size", "contact_share"), "env": ("data",)}
 
     data: Path | None = None
     """HDF5 file of triples."""
@@ -37,11 +38,13 @@ class Train:
     out: Path
     """Folder of the run."""
     config: Path | None = None
-    """TOML file of settings, named as in Python; every run writes one, run.toml. Options take precedence over it."""
-    method: Method = "interaction"
+    """TOML file of settings, named as in Python; every run writes one, run.toml. Options take precedence over it.
+    Relative paths in it start at the current folder."""
+    method: str = "interaction"
     """interaction, vae and transporter learn from triples alone; supervised, the limit, from true states."""
-    objective: Objective = "contact"
-    """contact is ours; paper and paper-gaussian are the paper's. For the interaction method."""
+    objective: str = "contact"
+    """contact is ours; paper and paper-gaussian are the paper's; MODULE:CLASS is a variant. For the interaction
+    method."""
     encoder: Encoder | None = None
     """Default: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
     shrink: int | None = None
@@ -59,6 +62,7 @@ class Train:
         from palpate.api import fit
         from palpate.envs.registration import stream_world
         from palpate.pictures import illustrate
+        from palpate.plan import Asked
         from palpate.runlog import demand_place
         from palpate.training.loop import training_device
 
@@ -69,6 +73,7 @@ class Train:
         if options and self.env is None:
             name, value = next(iter(options.items()))
             raise ValueError(f"{name} is {value}, but the triples of --data are fixed; it is for a world of --env")
+        _ = Asked(method=self.method, objective=self.objective, scene=self.scene).name  # refuses unknown names
         demand_place(self.out, resume=self.resume, overwrite=self.force)
         source: Any = self.data
         if self.env is not None:

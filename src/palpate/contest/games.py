@@ -26,7 +26,6 @@ ORDER = ("truth", *METHODS, "pixels")  # scores need true states, and pixels tak
 WORLD = "third"  # the view of Soccer in which the game is played
 FOLDER = "control"  # in the folder of the results
 DIVERGED = "its loss was not finite, so there is no model to play with"
-UNFINISHED = "another process is training it; run the same command again when that is done"
 
 
 @final
@@ -109,7 +108,8 @@ def tournament(
     """Train a policy for each seed from the representation of that seed, from true states and from pixels.
 
     Representations are runs of `soccer` in third person; their models are kept. If one of them fails, no policy is
-    trained. `steps` are those of PPO, in place of the preset's.
+    trained. If another process trains one of them, its policy is left out. `steps` are those of PPO, in place of the
+    preset's.
     """
     demand_ppo()
     for name in representations:
@@ -120,18 +120,22 @@ def tournament(
     wanted = [name for name in ORDER if not representations or name in representations]
     planned = learned_by(preset, seeds, wanted)
     learned = played = Report([], [], {}, {}, [])
+    busy: set[Path | None] = set()  # models that other processes train
     if planned:
         keeping = replace(place, keep_worlds=(WORLD,))
         if not learn_again:
             demand_models(planned, keeping)
         learned = make_runs(planned, keeping, jobs=jobs, force=learn_again, show=show)
         for case in planned:
-            if not place.model(case).exists():
-                name = f"{case.experiment}/{case.name}"
-                learned.failed.setdefault(name, UNFINISHED if name in learned.busy else DIVERGED)
+            name, model = f"{case.experiment}/{case.name}", place.model(case)
+            if name in learned.busy:
+                busy.add(model)
+            elif not model.exists():
+                learned.failed.setdefault(name, DIVERGED)
     if not learned.failed:
-        games: list[Any] = [game(preset, name, seed, place, steps) for seed in range(seeds) for name in wanted]
-        played = make_runs(games, place, jobs=jobs, force=play_again, show=show)
+        games = [game(preset, name, seed, place, steps) for seed in range(seeds) for name in wanted]
+        playable: list[Any] = [each for each in games if each.model not in busy]
+        played = make_runs(playable, place, jobs=jobs, force=play_again, show=show)
     return Games(learned, played)
 
 

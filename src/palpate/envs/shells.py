@@ -21,7 +21,11 @@ class _Shell(gymnasium.Env[np.ndarray, np.ndarray]):
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}; allowed are None and 'rgb_array'")
         self.render_mode = render_mode
-        self.scene: Any = None  # `gymnasium.make` refuses a step before the first reset
+        self.scene: Any = None  # before the first reset
+
+    def _require_reset(self) -> None:
+        if self.scene is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
 
 
 class SpritesEnv(_Shell):
@@ -48,6 +52,7 @@ class SpritesEnv(_Shell):
         return self._picture(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._require_reset()
         triple = self.world.step(self.scene, torch.from_numpy(displacement(action))[None], self._generator)
         self.scene = Scene(triple.agent_next, triple.object_next, triple.angle_next)
         return self._picture(), 0.0, False, False, self._info(triple)
@@ -97,6 +102,7 @@ class SoccerEnv(_Shell):
         return self._observation(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._require_reset()
         before, outcome = self.scene, self.world.step(self.scene, displacement(action))
         self.scene = SoccerScene(outcome.agent[None], outcome.object[None], outcome.orientation[None])
         info = self._info() | {

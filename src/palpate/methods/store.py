@@ -90,5 +90,8 @@ def _config(values: dict[str, Any]) -> ModelConfig:
 
 
 def _require_origin(config: ModelConfig, origin: Any) -> None:
-    if origin is not None and (len(origin) != config.n or not torch.tensor(origin).float().isfinite().all()):
+    if origin is None:
+        return
+    numbers = torch.tensor(origin).float()
+    if numbers.shape != (config.n,) or not numbers.isfinite().all():
         raise ValueError(f"origin is {origin}; allowed are {config.n} numbers")

@@ -26,7 +26,7 @@ from palpate.figures import (
     png,
     shared_legend,
 )
-from palpate.reproduce.results import FAILED, Row, grouped, l_tests, read_results
+from palpate.reproduce.results import FAILED, Row, grouped, l_tests, read_arrays, read_results
 
 Array = NDArray[Any]
 Samples = Mapping[str, Array]  # the arrays of one run
@@ -79,8 +79,8 @@ def _first(folder: Path, world: str, method: str, name: str) -> Samples:
     path = folder / f"{world}-{method}-0.npz"
     if not path.exists():
         return {}
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays) if name in arrays else {}
+    arrays = read_arrays(path)
+    return arrays if name in arrays else {}
 
 
 def curves(rows: Sequence[Row]) -> Figure:

@@ -5,6 +5,8 @@ A run that diverged has no scores. It counts as a failure, with an infinite L_te
 
 import json
 import math
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,11 @@ from palpate.reproduce.statistics import Array
 FORMAT = 1
 FAILED = 0.02  # a run has failed if its L_test is above this share of the constant predictor's
 
+# Fields that tables and figures need, of all runs, of policies and of the others.
+FIELDS = ("experiment", "seed", "curve", "hardware", "torch", "commit")
+OF_POLICIES = ("representation", "final", "random")
+OF_OTHERS = ("world", "method", "preset", "scores", "seconds", "resumed_at")
+
 Row = Mapping[str, Any]
 
 
@@ -28,10 +35,33 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{path} is damaged ({error}); delete it, and repeat the run") from error
+            raise _damaged(path, error) from error
         if isinstance(row, dict) and row.get("format") == FORMAT:
+            fields = (*FIELDS, *(OF_POLICIES if row.get("experiment") == "control" else OF_OTHERS))
+            _require_names(path, row, fields)
             rows.append(row)
     return rows
+
+
+def read_arrays(path: Path, *names: str) -> dict[str, Array]:
+    """The arrays stored with a JSON; those with these names must be among them."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise _damaged(path, error) from error
+    _require_names(path, arrays, names)
+    return arrays
+
+
+def _require_names(path: Path, found: Mapping[str, Any], names: Iterable[str]) -> None:
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise _damaged(path, f"{missing[0]!r} is missing")
+
+
+def _damaged(path: Path, why: object) -> ValueError:
+    return ValueError(f"{path} is damaged ({why}); delete it, and repeat the run")
 
 
 def write_json(path: Path, content: Any) -> None:

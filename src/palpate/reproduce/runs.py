@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import shutil
 import time
 import warnings
@@ -18,7 +19,7 @@ import torch
 from palpate.api import evaluate, fit
 from palpate.config import TrainingConfig
 from palpate.disk import alone, remove, write_whole
-from palpate.reproduce.presets import Case
+from palpate.reproduce.presets import NOT_A_SETTING, Case
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, write_json
 from palpate.reproduce.samples import samples
@@ -43,9 +44,9 @@ class Place:
     keep_worlds: tuple[str, ...] = ()  # worlds whose models are always kept
 
     def training(self, case: Case) -> TrainingConfig:
-        config = replace(case.training, device=self.device)  # type: ignore[arg-type]
-        gpu = training_device(config).type == "cuda"
-        return replace(config, compile=(config.compile and gpu) if self.compile is None else self.compile)
+        device: Any = training_device(replace(case.training, device=self.device)).type  # type: ignore[arg-type]
+        default = case.training.compile and device == "cuda"
+        return replace(case.training, device=device, compile=default if self.compile is None else self.compile)
 
     def result(self, case: Case) -> Path:
         return self.out / case.experiment / f"{case.name}.json"
@@ -87,8 +88,11 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> bool:
             np.savez_compressed(content, allow_pickle=False, **arrays)
             write_whole(path.with_suffix(".npz"), content.getvalue())
         if row.get("scores") and (place.keep_models or case.world in place.keep_worlds):
-            remove(place.model(case))  # of a process that was killed here
-            shutil.copytree(folder, place.model(case), ignore=shutil.ignore_patterns("checkpoint"))
+            copy = place.model(case).with_name(f".{case.name}.copy")  # a reader sees the whole model or none
+            for earlier in (copy, place.model(case)):  # of a process that was killed here
+                remove(earlier)
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("checkpoint"))
+            os.replace(copy, place.model(case))
         write_json(path, row)
         shutil.rmtree(folder)
         place.trace(case).unlink(missing_ok=True)
@@ -104,6 +108,7 @@ def measured(
     device = training_device(config)
     data = training_data(case, place.data, device)
     test, reference = held_back(case, place.data)
+    resume = _continues(folder, config)
     resumed_at = steps_done(folder)
     scores, facts, arrays = {}, {}, {}
     if config.compile:  # cases that share a process are compiled separately
@@ -118,7 +123,7 @@ def measured(
                 encoder=case.encoder,
                 training=config,
                 test=test.subset(slice(0, min(case.watched_triples, len(test)))),
-                resume=(folder / "run.json").exists(),
+                resume=resume,
                 progress=False,
                 watch=watch,
                 **case.fit,
@@ -146,6 +151,19 @@ def measured(
         **provenance(device),
     }
     return row, arrays
+
+
+def _continues(folder: Path, config: TrainingConfig) -> bool:
+    """Whether the unfinished run in `folder` can be continued. One with another device, precision or intervals cannot;
+    it is deleted, so that it starts again."""
+    try:
+        begun = json.loads((folder / "run.json").read_bytes())["training"]
+        same = all(begun[name] == getattr(config, name) for name in NOT_A_SETTING)
+    except (OSError, ValueError, LookupError, TypeError):
+        same = False
+    if not same:
+        remove(folder)
+    return same
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from palpate.disk import Busy, alone
 from palpate.envs.registration import SOCCER, world
 from palpate.envs.soccer.config import VERSION
 from palpate.material import HELD_OUT_MOST, HELD_OUT_SHARE
-from palpate.progress import bar
+from palpate.progress import bar, say
 from palpate.reproduce.presets import REFERENCE_SEED, TEST_SEED, Case
 from palpate.workers import available_cores
 
@@ -81,12 +81,16 @@ def gather(wanted: Set, folder: Path, show: bool = False) -> None:
     collection is continued."""
     path = wanted.path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    waiting = False
     while not path.exists():
         try:
             with alone(path):
                 if not path.exists():
                     _collect(wanted, path, show)
         except Busy:
+            if show and not waiting:
+                say(f"waiting for {path}, which another process collects")
+            waiting = True
             time.sleep(WAIT_SECONDS)
 
 

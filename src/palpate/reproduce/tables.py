@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from palpate.disk import write_whole
-from palpate.reproduce.results import FAILED, Row, grouped, l_tests, read_results
+from palpate.reproduce.results import FAILED, Row, grouped, l_tests, read_arrays, read_results
 from palpate.reproduce.statistics import Array, interquartile_mean, stratified_bootstrap
 
 HEADS = (
@@ -59,6 +59,7 @@ def markdown(rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
 
 def _cells(rows: Sequence[Row], supervised: Sequence[Row]) -> list[str]:
     values = l_tests(rows)
+    limit = np.median(l_tests(supervised)) if supervised else np.inf
     constant = np.array([row["scores"].get("constant l_test", 1.0) for row in rows])
     interval = ", ".join(f"{end:.2g}" for end in stratified_bootstrap([values])) if len(rows) > 1 else ""
     return [
@@ -66,7 +67,7 @@ def _cells(rows: Sequence[Row], supervised: Sequence[Row]) -> list[str]:
         _median(values),
         f"{interquartile_mean(values):.2g} [{interval}]" if interval else "-",
         f"{np.mean(values > FAILED * constant):.0%}",
-        f"{np.median(values) / np.median(l_tests(supervised)):.3g}" if supervised else "-",
+        f"{np.median(values) / limit:.3g}" if np.isfinite(limit) else "-",
         *(_median([row["scores"][name] for row in rows if name in row["scores"]]) for name in ERRORS),
         _median([row["seconds"] for row in rows if not row["resumed_at"]], ".0f"),
     ]
@@ -131,5 +132,5 @@ def frame_distance(first: Array, second: Array) -> float:
 
 
 def _positions(path: Path) -> Array:
-    with np.load(path, allow_pickle=False) as arrays:
-        return np.concatenate((arrays["all_agent"], arrays["all_object"]))
+    arrays = read_arrays(path, "all_agent", "all_object")
+    return np.concatenate((arrays["all_agent"], arrays["all_object"]))
