@@ -72,7 +72,7 @@ HIDDEN = Rule(
     "the object is hidden in some observations",
     "Positions are still learned where it is visible, and rep.confidence shows where that is. Another camera, several "
     "views, or more moves without contact make it better.",
-    above=(0.02, 1.0),
+    above=(0.02, float("inf")),
 )
 UNREACHABLE = Rule(
     "unreachable",
