@@ -30,6 +30,7 @@ TESTS = (
     "training",
     "test_objects.py",
     "test_refine.py",
+    "test_store.py",
 )
 SWAPPED = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.Pow: "*", ast.BitAnd: "|", ast.BitOr: "&",
@@ -121,6 +122,7 @@ def caught(mutant: Mutant, seconds: float) -> bool:
         room = mutant.path.partition("/")[0].removesuffix(".py")
         tests = sorted(TESTS, key=lambda name: room not in name)  # its own tests first
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command += ["-m", "not slow and not gpu"]
         environment = os.environ | {"PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             done = subprocess.run(
