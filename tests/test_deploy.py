@@ -38,9 +38,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="ellipse")},
 }
 OUTPUTS = {
-    "ball": {"agent": [2], "object": [2], "covariance": [2, 2]},
-    "ellipse": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": []},
-    "refined": {"agent": [2], "object": [2], "covariance": [2, 2]},
+    "ball": {"agent": [2], "object": [2], "covariance": [2, 2], "confidence": []},
+    "ellipse": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": [], "confidence": []},
+    "refined": {"agent": [2], "object": [2], "covariance": [2, 2], "confidence": []},
     "supervised": {"agent": [2], "object": [2], "orientation": []},
 }
 FILES = [("ball", "torch"), ("supervised", "torch"), *((kind, "onnx") for kind in ("ball", "ellipse", "refined"))]

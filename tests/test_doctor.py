@@ -68,7 +68,8 @@ def walk() -> States:
 
 @pytest.mark.slow
 class TestGood:
-    def test_rare_contacts(self) -> None:
+    def test_rare_contacts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(probe, "STEPS", (400, 300))
         assert findings(log(states(COUNT, 0.04))) == {}
 
     @pytest.mark.slow

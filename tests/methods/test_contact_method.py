@@ -97,7 +97,7 @@ def test_a_path_without_contact_is_evidence_about_both_observations(touched: boo
     generator = torch.Generator().manual_seed(0)
     here, there = (torch.randn(1, 2, generator=generator, requires_grad=True) for _ in range(2))
     path, share = Segment(torch.zeros(1, 2), torch.ones(1, 2)), torch.tensor([0.5])
-    term = contact().contact_term(*at(here, there), path, torch.tensor([[touched]]), share)
+    term = contact().contact_term(*at(here, there), path, torch.tensor([[touched]]), share, END)
     assert moved(term, {"here": here, "there": there}) == ({"here"} if touched else {"here", "there"})
 
 
@@ -119,7 +119,7 @@ def test_no_single_contact_decides_which_weights_are_kept() -> None:
     (far,), path = at(torch.full((1, 2), 1e3)), Segment(torch.zeros(1, 2), torch.ones(1, 2))
     model, touched, share = contact(), torch.tensor([[True]]), torch.tensor([0.5])
     training, held_out = (
-        float(model.train(mode).contact_term(far, far, path, touched, share).detach()) for mode in (True, False)
+        float(model.train(mode).contact_term(far, far, path, touched, share, END).detach()) for mode in (True, False)
     )
     assert training > 1000
     assert held_out == pytest.approx(-math.log(0.05), rel=1e-3)
@@ -131,7 +131,7 @@ def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, weig
     (here,), path = at(torch.zeros(1, 2)), Segment(torch.zeros(1, 2), torch.zeros(1, 2))
     model, touched = contact().train(training), torch.tensor([[True]])
     even, *found = (
-        float(model.contact_term(here, here, path, touched, torch.tensor([share])).detach())
+        float(model.contact_term(here, here, path, touched, torch.tensor([share]), END).detach())
         for share in (0.5, 0.0, 0.25, 0.02)
     )
     assert found == pytest.approx([even * weight for weight in weights])

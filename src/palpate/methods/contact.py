@@ -75,7 +75,7 @@ class Contact(Geometric):
         terms = {
             "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
             "contrast": self.contrast(w, w_next, z_int_next),
-            "contact": self.contact_term(before, after, path, changed, self.scenes.share),
+            "contact": self.contact_term(before, after, path, changed, self.scenes.share, progress),
             "stay": self.stay_term(before, after, changed, progress),
         }
         return Loss(terms, {"contact_share": changed.float().mean()}, self.scenes.reliable(changed))

@@ -75,7 +75,7 @@ class Egocentric(Geometric):
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)
-            * self.contact_term(guided, guided_after, path, contact, self.scout.split.share[None]),
+            * self.contact_term(guided, guided_after, path, contact, self.scout.split.share[None], progress),
             "stay": free * self.stay_term(guided, guided_after, contact, progress),
         }
         return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))

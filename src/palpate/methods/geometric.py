@@ -16,7 +16,7 @@ from palpate.geometry import Segment
 from palpate.methods.located import Located
 from palpate.objectives.contact import balanced_nll, log_any, rest_nll, spread_nearby, unshrinkable
 from palpate.objectives.paper import stay
-from palpate.objects import Objects
+from palpate.objects import NEVER, Objects
 from palpate.refine import Correction
 
 SHARE_RANGE = (0.02, 0.98)
@@ -28,6 +28,7 @@ FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
+HIDDEN_FROM = 0.2  # share of the run after which an object may be hidden; before, positions are too inaccurate
 GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
 HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh all other held-out triples
 
@@ -81,8 +82,16 @@ class Geometric(Located):
         """
         return self.group.start(z_int, a, z_int_next).detach()
 
-    def contact_term(self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor) -> Tensor:
-        """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples."""
+    def contact_term(
+        self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, progress: Tensor
+    ) -> Tensor:
+        """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples.
+
+        At first all changes are contacts: while objects are far from where they should be, no path explains a contact,
+        and hidden objects would explain them all.
+        """
+        early = progress < HIDDEN_FROM
+        before, after = (x._replace(hidden=torch.where(early, NEVER, x.hidden)) for x in (before, after))
         # Held-out triples are not balanced: a few rare contacts would make the choice of the weights random.
         share = share if self.training else torch.full_like(share, 0.5)
         doubt = self.doubt if self.training else HELD_OUT_DOUBT

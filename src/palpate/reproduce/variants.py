@@ -40,9 +40,11 @@ class PaperPlacing(Contact):
     def start(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
         return z_int.detach()
 
-    def contact_term(self, before: Objects, after: Objects, path: Segment, contact: Tensor, share: Tensor) -> Tensor:
+    def contact_term(
+        self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, progress: Tensor
+    ) -> Tensor:
         met = touch(before.position, Segment(path.start[:, None], path.move[:, None]))  # [b, k]
-        return torch.where(contact, met, 0.0).mean(0).sum()
+        return torch.where(changed, met, 0.0).mean(0).sum()
 
     def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
         return torch.where(contact, 0.0, stay(before.position, after.position)).mean(0).sum()
