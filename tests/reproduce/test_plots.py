@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from palpate.reproduce.plots import COLOURS, band, curves, dots, gallery, histograms
-from palpate.reproduce.presets import METHODS
+from palpate.reproduce.presets import METHODS, PLAIN
 
 ROWS = [
     *(row("vanilla", "ours", seed, value) for seed, value in enumerate([1e-4, 4e-4, 2e-4])),
@@ -24,7 +24,7 @@ def coloured(axes: Axes, colour: str) -> list[Any]:
 
 
 def test_every_method_has_its_own_colour() -> None:
-    assert set(METHODS) == set(COLOURS)
+    assert {*METHODS, PLAIN} == set(COLOURS)
     assert len(set(COLOURS.values())) == len(COLOURS)
 
 

@@ -18,14 +18,14 @@ from palpate.reproduce.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, V
 from palpate.reproduce.runs import Place
 
 
-def test_sprites_is_three_worlds_by_six_methods() -> None:
+def test_sprites_is_three_worlds_by_seven_methods() -> None:
     small = cases(["sprites"], PRESETS["small"], 2)
-    assert len({case.name for case in small}) == 36
-    assert Counter(case.world for case in small) == {"vanilla": 12, "background": 12, "anisotropic": 12}
-    assert [case.seed for case in small] == [0] * 18 + [1] * 18  # a whole table as early as possible
+    assert len({case.name for case in small}) == 42
+    assert Counter(case.world for case in small) == {"vanilla": 14, "background": 14, "anisotropic": 14}
+    assert [case.seed for case in small] == [0] * 21 + [1] * 21  # a whole table as early as possible
     assert all(case.training.seed == case.seed for case in small)
     bodies = {(case.world, case.method) for case in small if case.fit.get("body") == "ellipse"}
-    assert bodies == {("anisotropic", "ours"), ("anisotropic", "supervised")}
+    assert bodies == {("anisotropic", method) for method in ("ours", "ours-plain", "supervised")}
 
 
 def test_soccer_trains_on_one_set_and_has_no_keypoints_in_first_person() -> None:

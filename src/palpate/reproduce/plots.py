@@ -19,6 +19,7 @@ from palpate.figures import (
     ORANGE,
     PURPLE,
     VERMILION,
+    YELLOW,
     blank,
     draw_distances,
     draw_scene,
@@ -33,6 +34,7 @@ Samples = Mapping[str, Array]  # the arrays of one run
 
 COLOURS = {
     "ours": BLUE,
+    "ours-plain": YELLOW,
     "paper-gaussian": ORANGE,
     "paper": VERMILION,
     "transporter": GREEN,

@@ -24,6 +24,7 @@ SPRITES = {
 }
 SOCCER = {"third": "palpate/Soccer-v0", "first": "palpate/SoccerFirstPerson-v0"}
 
+PLAIN = "ours-plain"  # random moves, AdamW and no refinement
 METHODS: dict[str, dict[str, Any]] = {
     "ours": {},
     "paper-gaussian": {"objective": "paper-gaussian"},
@@ -191,6 +192,9 @@ def _sprites(preset: Preset) -> Iterator[Case]:
         for method, fit in METHODS.items():
             body = {"body": "ellipse"} if world == "anisotropic" and method in ("ours", "supervised") else {}
             yield _case(preset, "sprites", world, method, env, fit=fit | body)
+            if method == "ours":  # like for like: what the baselines have
+                plain = {"optimizer": "adamw", **RANDOM_MOVES}
+                yield _case(preset, "sprites", world, PLAIN, env, fit={"refine": False} | body, training=plain)
 
 
 def _soccer(preset: Preset) -> Iterator[Case]:
