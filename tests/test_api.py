@@ -607,3 +607,11 @@ class TestMemory:
         drawn = noted(monkeypatch, Stream, "draw", lambda stream, count, generator: count)
         palpate.fit(stream_world("palpate/Sprites-v0", size=20), **SHORT)
         assert (drawn[0], max(drawn)) == (9, 9)
+
+
+@pytest.mark.parametrize(("name", "near"), [("stepz", "steps"), ("bodi", "body")])
+def test_a_misspelt_keyword_gets_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"fit\(\) got an unexpected keyword argument '{name}'; did you mean '{near}'\?"
+    ):
+        palpate.fit(vectors(), **{name: 3})

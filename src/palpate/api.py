@@ -1,5 +1,7 @@
 """`fit` and `evaluate`: they combine data, model and training loop."""
 
+import difflib
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -103,6 +105,12 @@ def fit(
     every reading. A tenth of a data set is held out, in whole episodes if they are known. `fit` returns the weights
     that explain the held-out triples best; `facts["quality"]` holds their quality.
     """
+    for name in changes.keys() - TrainingConfig.__dataclass_fields__.keys():
+        near = difflib.get_close_matches(
+            name, [*inspect.signature(fit).parameters, *TrainingConfig.__dataclass_fields__], 1
+        )
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"fit() got an unexpected keyword argument {name!r}{hint}")
     config = replace(training or TrainingConfig(), **changes)
     place = None if out is None else Path(out)
     demand_place(place, resume=resume, overwrite=overwrite)
