@@ -26,7 +26,7 @@ from palpate.bodies.base import clearance
 from palpate.bodies.outline import Outline
 from palpate.envs.soccer import Soccer
 from palpate.geometry import Segment
-from palpate.objectives.contact import contact_nll
+from palpate.objectives.contact import change_nll
 from palpate.reproduce.presets import TEST_SEED
 from palpate.reproduce.provenance import commit, hardware
 from palpate.workers import available_cores
@@ -96,7 +96,7 @@ def errors(known: Known, test: Known, frequency: float, seed: int) -> Tensor:
         drawn = torch.randint(len(known.agent), (BATCH,))
         agent, action, place, contact = (x[drawn] for x in known)
         gap = clearance(body, network(place), place[:, :0], Segment(agent, action))
-        surprise = contact_nll(-gap / log_softness.exp(), contact)
+        surprise = change_nll([-gap / log_softness.exp()], contact)
         optimizer.zero_grad()
         (surprise * torch.where(contact, 0.5 / share, 0.5 / (1 - share))).mean().backward()
         optimizer.step()

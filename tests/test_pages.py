@@ -10,7 +10,8 @@ from palpate import cli
 
 ROOT = Path(__file__).parent.parent
 TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+FOLDERS = [ROOT / "docs", ROOT / "docs" / "guide", *sorted((ROOT / "docs" / "results").iterdir())]
+PAGES = [*TOP, *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from palpate import __version__
-from palpate.disk import write_whole
+from palpate.disk import require_place, write_whole
 from palpate.extras import demand
 from palpate.methods.base import Encoding, Model
 from palpate.representation import Representation
@@ -73,7 +73,8 @@ def export(
             f"method is {model.config.method!r}, which gives no positions in the action's unit; export a model of "
             "method 'interaction' or 'supervised'"
         )
-    path = _claim(Path(path), overwrite)
+    path = Path(path)
+    require_place(path, overwrite)
     if format == "onnx":
         for name in ("onnx", "onnxscript", "onnxruntime"):
             demand(name, library=name, extra="export", needs=f"exporting to onnx needs {name}")
@@ -238,16 +239,6 @@ def _plain_copy(model: Model) -> Model:
     for weight in (*plain.parameters(), *plain.buffers()):
         weight.data = weight.data.contiguous()
     return plain
-
-
-def _claim(path: Path, overwrite: bool) -> Path:
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists; choose another name, or overwrite it (overwrite=True, --force)")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it")
-    return path
 
 
 @contextmanager

@@ -150,3 +150,13 @@ def alone(folder: Path, *, inside: bool = False) -> Iterator[None]:
             yield
         finally:
             lock.unlink(missing_ok=True)
+
+
+def require_place(path: Path, overwrite: bool) -> None:
+    """Refuse a file that cannot be written, or that exists and must not be overwritten."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists; choose another name, or overwrite it (overwrite=True, --force)")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it")

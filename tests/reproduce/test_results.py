@@ -109,7 +109,7 @@ def test_groups_are_in_the_order_of_the_experiment() -> None:
 
 def test_notes_describe_the_scoring() -> None:
     keypoints = {"l_test": 0.1, "constant l_test": 0.2, "probed_l_test": 0.05, "swap_rate": 0.25}
-    text = markdown([*ROWS, row("vanilla", "transporter", 0, None, scores=keypoints)])
+    text = " ".join(markdown([*ROWS, row("vanilla", "transporter", 0, None, scores=keypoints)]).split())
     assert "An affine probe" in text
     assert "vanilla transporter: the two are swapped in 25% of the pictures" in text
     assert "commit abc1234" in text

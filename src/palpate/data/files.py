@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from palpate import __version__
-from palpate.disk import Disk
+from palpate.disk import Disk, require_place
 from palpate.interrupts import interrupts_wait
 
 Columns: TypeAlias = Mapping[str, np.ndarray]
@@ -142,12 +142,7 @@ def new_file(
 
 
 def require_writable(path: Path, attributes: Mapping[str, Any], overwrite: bool) -> None:
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists; choose another name, or overwrite it (overwrite=True, --force)")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it")
+    require_place(path, overwrite)
     for name, value in attributes.items():
         if name in RESERVED or not isinstance(value, str | int | float | np.generic):
             raise ValueError(

@@ -1,5 +1,6 @@
 """The table of an experiment as Markdown, from the JSON files of its runs."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from palpate.disk import write_whole
 from palpate.reproduce.results import FAILED, Row, grouped, l_tests, read_arrays, read_results
 from palpate.reproduce.statistics import Array, interquartile_mean, stratified_bootstrap
 
+NOTE_WIDTH = 118
 HEADS = (
     "world", "method", "seeds", "median L_test", "interquartile mean [95 %]", "failed", "x supervised", "agent error",
     "object error", "seconds",
@@ -80,7 +82,8 @@ def _median(values: Sequence[float] | Array, form: str = ".2g") -> str:
 def layout(heads: Sequence[str], cells: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
     """A Markdown table with a list of notes below it."""
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *(f"| {' | '.join(row)} |" for row in cells)]
-    return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
+    wrapped = (textwrap.fill(f"- {note}", NOTE_WIDTH, subsequent_indent="  ") for note in notes)
+    return "\n".join([*lines, "", *wrapped]) + "\n"
 
 
 def origin(rows: Sequence[Row]) -> str:
