@@ -5,11 +5,15 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from palpate.bodies.base import LR_SCALE
 from palpate.bodies.planar import PlanarBody
 
 HARMONICS = 4  # enough for a square
 # Bound of the sum of (k^2 - 1) |c_k|, which is 2 for a regular polygon. At 3 the support function is still positive.
 MOST_BENT = 3.0
+# Decay toward a disc. Networks that fit every triple of a data set fit it with any outline, and nothing else would keep
+# the outline from drifting.
+TOWARD_DISC = 1.0
 
 
 @final
@@ -23,6 +27,9 @@ class Outline(PlanarBody):
     def __init__(self, n: int, **settings: Any) -> None:
         super().__init__(n, **settings)
         self.waves = nn.Parameter(torch.zeros(2, HARMONICS - 1))
+
+    def shape_groups(self) -> list[dict[str, Any]]:
+        return [{"params": [self.waves], "lr_scale": LR_SCALE, "weight_decay": TOWARD_DISC}]
 
     def support(self, direction: Tensor, pose: Tensor) -> Tensor:
         return self.radius * (1 + harmonics(direction, *bounded(self.waves)))

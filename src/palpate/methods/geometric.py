@@ -28,7 +28,7 @@ FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
-HIDDEN_FROM = 0.2  # share of the run after which an object may be hidden; before, positions are too inaccurate
+HIDDEN_FROM = 0.5  # share of the run after which an object may be hidden; before, positions are too inaccurate
 GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
 HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh all other held-out triples
 
