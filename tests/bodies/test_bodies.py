@@ -203,7 +203,8 @@ def test_every_learned_scalar_is_in_one_group_and_the_size_is_learned_first(name
     groups = body.parameter_groups()
     grouped = [id(p) for group in groups for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in body.learned)
-    assert all(group["weight_decay"] == 0 for group in groups)
+    decays = [p for group in groups if group["weight_decay"] for p in group["params"]]
+    assert [id(p) for p in decays] == [id(p) for name, p in body.named_parameters() if name == "waves"]
     early = [p for group in groups if group.get("starts", 0) < SHAPE_FROM for p in group["params"]]
     assert [id(p) for p in early] == [id(p) for name, p in body.named_parameters() if name == "log_radius"]
     rates = {id(p): group.get("lr_scale", 1.0) for group in groups for p in group["params"]}

@@ -12,8 +12,10 @@ from palpate.bodies.outline import MOST_BENT, Outline, bounded, harmonics
 from palpate.envs.sprites import Sprites
 from palpate.geometry import Segment, around
 from palpate.objectives.contact import change_nll
+from palpate.optimizers import make_optimizers
 
 CORNER, FLAT = 0.130, 0.105
+CPU = torch.device("cpu")
 
 
 def test_by_hand() -> None:
@@ -53,6 +55,25 @@ def test_a_path_that_ends_beside_the_flat_of_a_side() -> None:
     none = torch.zeros(1, 0)
     assert body.support(toward, none).item() > 0.116
     assert clearance(body, torch.zeros(1, 2), none, Segment(0.115 * toward, torch.zeros(1, 2))).item() > 0.001
+
+
+def test_without_evidence_the_outline_becomes_a_disc_and_with_evidence_it_does_not() -> None:
+    """Gradients without information would let it drift: Adam's steps do not depend on their size."""
+
+    def bent(signal: float, **changed: float) -> float:
+        torch.manual_seed(0)
+        body = Outline(2)
+        groups = [{**group, **changed} for group in body.shape_groups()]
+        (optimizer,) = make_optimizers(groups, weight_decay=0.0, orthogonalise=False, device=CPU)
+        for step in range(1500):
+            optimizer.param_groups[0]["lr"] = 0.08 * (1 - step / 1500)
+            body.waves.grad = torch.randn(2, 3)
+            body.waves.grad[0, 2] -= signal
+            optimizer.step()
+        return float(bounded(body.waves.detach()).norm(dim=0) @ torch.tensor([3.0, 8.0, 15.0]))
+
+    assert bent(0.0) < 0.6 * bent(0.0, weight_decay=0.0)
+    assert bent(2.0) > 0.7 * bent(2.0, weight_decay=0.0)
 
 
 @pytest.mark.slow
