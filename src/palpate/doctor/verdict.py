@@ -6,6 +6,7 @@ from palpate.findings import Finding, Rule, Severity
 FOLLOWS = (0.3, 0.6)  # residual of the displacements, in actions
 NONE, RARE = 0.004, 0.012  # contact shares
 EXPLAINED = (0.66, 0.58)  # balanced accuracy of the contacts that geometry predicts
+WELL_EXPLAINED = 0.95  # below it, a longer run may show that the object is sometimes hidden
 CERTAIN_ROWS = 500  # triples after which the absence of contacts is certain
 
 SATURATED = Rule(
@@ -89,7 +90,9 @@ def undecided(seen: dict[str, float]) -> bool:
         return False
     if seen["moving_share"] < NONE and seen.get("explained", 0.5) < EXPLAINED[1]:
         return False
-    return seen["separation"] < SEPARABLE or seen.get("explained", 1.0) < EXPLAINED[0] or seen["residual"] > FOLLOWS[0]
+    return (
+        seen["separation"] < SEPARABLE or seen.get("explained", 1.0) < WELL_EXPLAINED or seen["residual"] > FOLLOWS[0]
+    )
 
 
 def judge(seen: dict[str, float]) -> list[Finding]:
