@@ -220,7 +220,7 @@ def test_a_ball_and_a_point_in_any_dimension(n: int) -> None:
     distance = path.distance2(centre).sqrt()
     assert_close(clearance(ball, centre, none, path), distance - 0.3, atol=1.1e-3, rtol=0)
     assert_close(clearance(Point(n), centre, none, path), distance, atol=1.1e-3, rtol=0)
-    assert not Point(n).size(none).any()
+    assert_close(Point(n).size(torch.zeros(4, 3, 0)), torch.zeros(4, 3))
     assert_close(ball.covariance(none), 0.09 * torch.eye(n, dtype=torch.float64).expand(8, n, n), rtol=1e-6, atol=0)
 
 

@@ -13,7 +13,7 @@ from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact
-from palpate.methods.geometric import Geometric
+from palpate.methods.geometric import GEOMETRY_DOUBT, Geometric
 from palpate.objects import NEVER, Objects
 from palpate.quality import assess
 from palpate.representation import Representation
@@ -70,6 +70,21 @@ def at(*positions: Tensor) -> list[Objects]:
 def visible(ext: Tensor) -> Tensor:
     """phi_ext's output with visible objects at `ext` [b, n]."""
     return torch.cat((ext, torch.full((len(ext), 1), NEVER)), 1)
+
+
+@pytest.mark.parametrize(("through", "hidden", "expected"), [
+    (True, NEVER, 1.0), (False, NEVER, 1.0), (True, 50.0, 1 - GEOMETRY_DOUBT), (False, 50.0, GEOMETRY_DOUBT)
+])  # fmt: skip
+def test_a_change_is_a_contact_unless_the_object_is_hidden(through: bool, hidden: float, expected: float) -> None:
+    """Geometry is never certain, neither of a contact nor of its absence."""
+    model: Any = contact().eval()
+    (thing,) = at(torch.tensor([[0.0 if through else 50.0, 0.0]]))
+    thing = thing._replace(hidden=torch.full((1, 1), hidden))
+    model.located = lambda x: (torch.tensor([[-5.0, 0.0]]), thing)
+    model.scenes.probability = torch.ones_like  # the scene has changed
+    model.raw_softness.data.fill_(-10.0)
+    o = torch.zeros(1, 6)
+    assert model.contact(o, torch.tensor([[10.0, 0.0]]), o).item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_each_network_minimises_its_own_loss() -> None:

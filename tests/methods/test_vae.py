@@ -9,8 +9,9 @@ from palpate.collecting.collect import collect
 from palpate.config import ModelConfig
 from palpate.data.stream import Stream
 from palpate.data.transitions import Batch
+from palpate.encoders import BasicBlock
 from palpate.envs.registration import stream_world
-from palpate.methods.decoders import PictureDecoder
+from palpate.methods.decoders import PictureDecoder, make_decoder
 from palpate.methods.store import build
 from palpate.methods.vae import WARM_UP
 
@@ -49,6 +50,7 @@ class TestLoss:
     def test_is_the_evidence_bound_per_number(self) -> None:
         """The weighted terms add up to -log p(x | z) + KL of a unit Gaussian, without its constant, over d."""
         model, given = vae(), batch()
+        model.decoder.grow.last.bias.data.fill_(0.5)  # a new decoder draws almost nothing
         loss = model.loss(given, torch.Generator().manual_seed(1), torch.tensor(0.5))
         x = model.inputs(torch.cat((given.o, given.o_next)))
         z_int, (mean, log_variance) = model.phi_int(x), model._posterior(model.phi_ext(x))
@@ -120,6 +122,26 @@ def test_reconstructions_are_observations(shape: tuple[int, ...]) -> None:
 def test_a_decoder_draws_any_size(shape: tuple[int, int, int], residual: bool) -> None:
     with torch.no_grad():
         assert PictureDecoder(2, 4, shape, residual=residual)(torch.zeros(2, 2), torch.zeros(2, 4)).shape == (2, *shape)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_the_maps_of_a_decoder_double(residual: bool) -> None:
+    decoder = PictureDecoder(2, 4, (3, 128, 128), residual=residual)
+    sizes = [decoder.first]
+    for stage in decoder.grow.stages:
+        stage.register_forward_hook(lambda module, x, y: sizes.append(list(y.shape[2:])))
+    with torch.no_grad():
+        decoder(torch.zeros(2, 2), torch.zeros(2, 4))
+    first, *others = sizes
+    assert others == [[side * 2**i for side in first] for i in range(len(others))]
+    assert len(others) > 2
+
+
+def test_a_decoder_is_residual_if_its_encoder_is() -> None:
+    for encoder, residual in (("resnet18", True), ("small", False)):
+        config = ModelConfig(encoder=encoder, observation_shape=(3, 32, 32), observation_dtype="uint8", n=2)
+        decoder = make_decoder(config, 4)
+        assert any(isinstance(part, BasicBlock) for part in decoder.modules()) == residual
 
 
 @pytest.mark.slow

@@ -49,9 +49,9 @@ class Scenes(nn.Module):
 
     def observe(self, w: Tensor, w_next: Tensor) -> Tensor:
         """Contacts `[b, k]` bool of a batch; in training the splits store its distances."""
-        distances = self.distance(w, w_next).detach()
+        distances = self.distance(w, w_next)
         if self.training:
-            unrelated = self.distance(w_next, w_next.roll(1, 0)).detach()
+            unrelated = self.distance(w_next, w_next.roll(1, 0))
             for i in range(len(self)):
                 self.split(i).update(distances[:, i], unrelated[:, i])
         return self.contact(distances)
