@@ -152,15 +152,20 @@ class TestReadings:
 
 
 class TestEvaluation:
-    @pytest.mark.parametrize(("criterion", "kept"), [("held_out", 1), (None, 2)])
-    def test_the_smallest_criterion_is_handed_over(self, criterion: str | None, kept: int) -> None:
+    @pytest.mark.parametrize(("criterion", "values", "kept"), [
+        ("held_out", [3.0, 1.0, 2.0], 1), ("held_out", [3.0, 1.0, 1.02], 2), ("held_out", [-3.0, -3.2, -3.0], 1),
+        ("held_out", [1.0, 1.02, 1.04], 1), (None, [3.0, 1.0, 2.0], 2),
+    ])  # fmt: skip
+    def test_the_smallest_criterion_is_handed_over_the_last_of_several(
+        self, criterion: str | None, values: list[float], kept: int
+    ) -> None:
         snapshots: list[dict[str, Tensor]] = []
 
         def evaluate(model: nn.Module) -> dict[str, float]:
             assert not model.training
             assert not torch.is_grad_enabled()
             snapshots.append(weights(model))
-            return {"held_out": [3.0, 1.0, 2.0][len(snapshots) - 1], "other": -float(len(snapshots))}
+            return {"held_out": values[len(snapshots) - 1], "other": -float(len(snapshots))}
 
         model = trained("set", settings(evaluate_every=4), evaluate=evaluate, criterion=criterion)
         assert [same(weights(model), each) for each in snapshots] == [i == kept for i in range(3)]

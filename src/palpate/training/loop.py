@@ -35,7 +35,8 @@ def train(
 ) -> None:
     """Minimise `model.loss` over batches of `feed`; continue from `folder`'s checkpoint if it has one.
 
-    `criterion` names a label-free reading of `evaluate`: the model ends with the weights for which it was smallest.
+    `criterion` names a label-free reading of `evaluate`: the model ends with the weights for which it was smallest, the
+    last of several that are equal.
     """
     run = Run(model, feed, config, training_device(config))
     restore(run, folder)

@@ -18,6 +18,8 @@ from palpate.training.feeds import Feed
 from palpate.training.notes import Notes
 
 ADAPT_EVERY = 50  # steps
+# Held-out losses this close, relative to the lowest, do not differ: of two models the later one has better positions.
+TIE = 0.03
 EAGER_STEPS = 3  # before a graph is captured: memory settles and kernels are chosen
 
 
@@ -138,11 +140,12 @@ class Run:
             self.plain.refine(lambda: self.feed.last(self.generator), self.config.steps)
 
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
-        """Evaluate the model, and keep a copy of its weights if they are the best so far."""
+        """Evaluate the model, and keep a copy of its weights unless earlier ones are clearly better."""
         with self._frozen():
             scores = evaluate(self.plain)
-        if criterion is not None and scores.get(criterion, math.inf) < self.best_value:
-            self.best_value = scores[criterion]
+        value = math.inf if criterion is None else scores.get(criterion, math.inf)
+        if value < math.inf and value <= self.best_value + TIE * abs(self.best_value):
+            self.best_value = min(value, self.best_value)
             self.best = {name: value.detach().clone() for name, value in self.plain.lasting_state().items()}
         return scores
 
