@@ -140,6 +140,7 @@ class TestAssess:
         batch.a[14] += 100  # from one episode to the next
         assert assessed(seen, batch, torch.tensor([0] * 14 + [1] * 2 + [2] * 14)).closure == pytest.approx(0, abs=1e-5)
         assert assessed(seen, batch, torch.arange(30)).closure is None
+        assert assessed(*walk(count=6), torch.zeros(6)).closure is None  # too few rows
         batch.o[::5] += 1  # rows of one episode that do not follow each other
         assert assessed(seen, batch, torch.zeros(30)).closure is None
 

@@ -214,7 +214,7 @@ def _unbroken(batch: Batch, episode: Tensor) -> Tensor:
 
 def _closure(group: Group, seen: Examination, action: Tensor, episode: Tensor) -> float | None:
     """Residual of the displacement over `WINDOW` consecutive steps; `episode` [b] numbers consecutive rows."""
-    whole = (episode[WINDOW - 1 :] == episode[: len(episode) - WINDOW + 1]).nonzero()[:, 0]
+    whole = (episode[WINDOW - 1 :] == episode[: max(0, len(episode) - WINDOW + 1)]).nonzero()[:, 0]
     if not len(whole):
         return None
     composed = group.compose(action.cpu().double()[whole[:, None] + torch.arange(WINDOW)])

@@ -113,6 +113,32 @@ class TestObservation:
             )
 
 
+class TestEpisodes:
+    @pytest.mark.parametrize("on_disk", [True, False])
+    def test_rows_of_an_episode_follow_each_other(self, on_disk: bool, tmp_path: Path) -> None:
+        data = collect(Cart(horizon=5), 300, seed=3, out=tmp_path / "a.h5" if on_disk else None, **CART)
+        o, _, o_next = data.rows(slice(None))
+        assert data.episode is not None
+        same = data.episode[1:] == data.episode[:-1]
+        assert torch.equal(same, (o[1:] == o_next[:-1]).all(1))
+        assert len(data.episode.unique()) == 26 + 26 + 9  # a block of 128 rows begins a new one
+        held, _ = data.split(0.1)
+        assert held.episode is not None
+        assert len(held) == sum(int((data.episode == number).sum()) for number in held.episode.unique())
+
+    def test_an_episode_without_triples_has_no_number(self) -> None:
+        data = collect(Cart(horizon=31), 20, seed=1, **RESTING)
+        assert data.episode is not None
+        assert torch.equal(data.episode.unique(), torch.arange(int(data.episode.max()) + 1))
+
+    def test_each_state_is_rendered_once(self) -> None:
+        env, seen = Cart(render_mode="rgb_array"), list[int]()
+        plain = env.render
+        env.render = lambda: (seen.append(1), plain())[1]  # type: ignore[method-assign]
+        collect(env, 30, **CART | {"observation": "render"})
+        assert len(seen) == 31
+
+
 class TestAggregate:
     def test_one_action_over_several_steps(self) -> None:
         env = Cart()
@@ -147,14 +173,14 @@ class TestAggregate:
 
     def test_what_the_end_of_an_episode_cuts_short_is_dropped(self) -> None:
         data = collect(Cart(horizon=10), 12, aggregate=4, **CART)  # two triples of four steps, then two steps
-        assert data.attributes["dropped_ended"] == 5
+        assert data.attributes["dropped_truncated"] == 5
         whole = collect(Cart(horizon=8), 12, aggregate=4, **CART)
-        assert "dropped_ended" not in whole.attributes
+        assert "dropped_truncated" not in whole.attributes
 
     def test_episodes_that_are_too_short(self) -> None:
         with pytest.raises(
             ValueError,
-            match=rf"{MOST_DROPPED} consecutive triples were dropped \({MOST_DROPPED} ended\); .*max_episode_steps",
+            match=rf"{MOST_DROPPED} consecutive triples were dropped \({MOST_DROPPED} truncated\); .*max_episode_steps",
         ):
             collect(Cart(horizon=3), 5, aggregate=4, **CART)
 
@@ -220,7 +246,7 @@ class TestSettle:
 
     def test_an_end_while_waiting(self) -> None:
         data = collect(Cart(horizon=31), 20, seed=1, **RESTING)  # 12 steps until it rests, then 2 for a triple
-        assert data.attributes["dropped_ended"] > 0
+        assert data.attributes["dropped_truncated"] > 0
         assert len(data) == 20
 
     def test_a_corner_does_not_hold(self) -> None:
@@ -400,7 +426,7 @@ class TestIds:
 
     def test_options_go_where_they_belong(self) -> None:
         data = collect("Cart-v0", 12, aggregate=4, horizon=10, **CART)
-        assert data.attributes["dropped_ended"] == 5
+        assert data.attributes["dropped_truncated"] == 5
         assert data.attributes["environment"] == "Cart-v0"
         assert data.attributes["horizon"] == 10
 

@@ -26,7 +26,8 @@ class RowWorld(Protocol):
     """A world that makes the rows of one block, such as Soccer or a Gymnasium environment.
 
     `rows` returns arrays as attributes: observation and next_observation (channels last, or as in `layout`), action,
-    the states of `TRUTH` that are known, and `dropped`, the number of rejected triples by reason.
+    the states of `TRUTH` that are known, `episode`, a number for each row, if there are episodes, and `dropped`, the
+    number of rejected triples by reason.
     """
 
     def rows(self, seed: int, start: int, stop: int) -> Any: ...
@@ -75,8 +76,9 @@ def make(world: AnyWorld, seed: int, span: Span) -> Block:
         states = world.sample(BLOCK_ROWS, torch.Generator(world.device).manual_seed(int(block_seed)))
         o, o_next = world.render_pair(states)
         a, layout = states.displacement, "channel-first"
+    episode = getattr(states, "episode", None)
     try:
-        triples = Transitions(observation=o, action=a, next_observation=o_next, layout=layout)
+        triples = Transitions(observation=o, action=a, next_observation=o_next, episode=episode, layout=layout)
     except ValueError as error:
         raise ValueError(f"{error} (in the block of rows {span.start} to {span.stop})") from error
     count = span.stop - span.start

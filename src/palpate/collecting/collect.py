@@ -184,9 +184,9 @@ def _in_memory(origin: _Origin, num: int, labelled: bool, report: Progress) -> T
     made.sort(key=lambda block: block.span)
     # Each column leaves the blocks as it is joined, so that not all of them are in memory twice.
     arrays = {name: np.concatenate([block.columns.pop(name) for block in made]) for name in [*made[0].columns]}
-    fields = {name: arrays.pop(name) for name in FIELDS}
-    attributes = origin.attributes | counted(dropped)
-    transitions = Transitions(**fields, layout="channel-first", attributes=attributes)
+    fields: dict[str, Any] = {name: arrays.pop(name) for name in FIELDS}
+    fields |= {"episode": arrays.pop("episode", None), "attributes": origin.attributes | counted(dropped)}
+    transitions = Transitions(**fields, layout="channel-first")
     if not labelled:
         return transitions
     truth = {name.removeprefix("truth/"): torch.from_numpy(x) for name, x in arrays.items()}

@@ -31,11 +31,20 @@ SAY_WHERE = (
 FEW = 16  # triples in which an agent may stand still
 
 
+class _View(NamedTuple):
+    """What is read between two triples."""
+
+    observation: np.ndarray
+    position: Any  # [n], or None if it is unknown
+    state: dict[str, np.ndarray]
+
+
 class _Row(NamedTuple):
     o: np.ndarray
     a: np.ndarray  # [n]
     o_next: np.ndarray
     truth: dict[str, np.ndarray]
+    episode: int
 
 
 @final
@@ -63,7 +72,7 @@ class Stepped:
         self.env.action_space.seed(env_seed)
         dropped: Counter[str] = Counter()
         triples = self._triples(env_seed, np.random.default_rng(choice_seed), dropped)
-        o, a, o_next, truth = zip(*islice(triples, stop - start), strict=True)
+        o, a, o_next, truth, episode = zip(*islice(triples, stop - start), strict=True)
         if len(a) >= FEW and not np.any(a):
             question = "does agent_position read what the actions move, and does one step suffice to move it?"
             advice = SAY_WHERE if self._how.agent_position is None else question
@@ -72,24 +81,35 @@ class Stepped:
         if self._labelled and not known:
             raise ValueError(NO_TRUTH)
         return SimpleNamespace(
-            observation=o, action=a, next_observation=o_next, layout="auto", dropped=dropped, **known
+            observation=o,
+            action=a,
+            next_observation=o_next,
+            layout="auto",
+            episode=start + np.array(episode),  # a block has at most as many episodes as rows
+            dropped=dropped,
+            **known,
         )
 
     def _triples(self, seed: int, rng: np.random.Generator, dropped: Counter[str]) -> Iterator[_Row]:
         now, consecutive = self._begin(dropped, seed), 0
+        before, episode, used = self._look(now), 0, False
         while True:
-            before, position, state = self._see(now), self._position(now), self._state(now)
             motion = self._move(now, rng)
-            now = motion.now
             dropped.update(motion.faults)
             if not motion.faults:
-                consecutive = 0
-                a = motion.displacement if position is None else self._position(now) - position
-                yield _Row(before, a, self._see(now), self._truth_between(state, self._state(now), motion.contact))
+                consecutive, used = 0, True
+                after = self._look(motion.now)
+                a = motion.displacement if before.position is None else after.position - before.position
+                truth = self._truth_between(before.state, after.state, motion.contact)
+                yield _Row(before.observation, a, after.observation, truth, episode)
             elif (consecutive := consecutive + 1) >= MOST_DROPPED:
                 raise ValueError(_too_many_dropped(dropped))
             if motion.over or motion.lost:
-                now = self._begin(dropped)
+                now, episode, used = self._begin(dropped), episode + used, False
+                before = self._look(now)
+            else:
+                now = motion.now
+                before = self._look(now) if motion.faults else after
 
     def _begin(self, dropped: Counter[str], seed: int | None = None) -> Moment:
         """Start an episode, and wait until the scene rests."""
@@ -109,10 +129,10 @@ class Stepped:
             self._step(motion, action)
             if motion.over:
                 if taken < how.aggregate or how.settle:  # too early, or no step is left to see the scene rest
-                    motion.lose("ended")
+                    motion.lose(motion.over)
                 return motion
         if how.settle and not self._rests(motion):
-            motion.lose("ended" if motion.over else "unsettled")
+            motion.lose(motion.over or "unsettled")
         return motion
 
     def _rests(self, motion: "_Motion") -> bool:
@@ -131,7 +151,7 @@ class Stepped:
     def _step(self, motion: "_Motion", action: Any) -> None:
         observation, _, terminated, truncated, info = self.env.step(action)
         motion.now = now = Moment(self.env, observation, info)
-        motion.over = bool(terminated or truncated)
+        motion.over = "terminated" if terminated else "truncated" if truncated else ""
         motion.faults |= {name for name in REJECTED if info.get(name)}
         contact = self._truth(now).get("contact", "moved")
         if contact != "moved":
@@ -165,6 +185,9 @@ class Stepped:
         if action.shape != space.shape or not np.isfinite(action).all():
             raise ValueError(f"{what} returns the action {value!r}; allowed are finite numbers of shape {space.shape}")
         return np.clip(action, space.low, space.high).astype(space.dtype)
+
+    def _look(self, now: Moment) -> _View:
+        return _View(self._see(now), self._position(now), self._state(now))
 
     def _see(self, now: Moment) -> np.ndarray:
         wanted = self._how.observation
@@ -237,7 +260,7 @@ class _Motion:
     """The environment's current moment, and sums over the steps of a triple."""
 
     now: Moment
-    over: bool = False
+    over: str = ""  # how the episode ended
     lost: bool = False  # the episode cannot be continued
     displacement: Any = None
     contact: bool | None = None
@@ -270,8 +293,9 @@ def _too_many_dropped(dropped: Mapping[str, int]) -> str:
     counts = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
     return (
         f"{MOST_DROPPED} consecutive triples were dropped ({counts}); unsettled: wait longer (settle), watch less, "
-        "allow more (tolerance), or hold with another action; ended: make episodes longer (max_episode_steps) or "
-        "triples shorter (aggregate)"
+        "allow more (tolerance), or hold with another action; truncated: make triples shorter (aggregate) or episodes "
+        "longer (max_episode_steps, which also counts the steps of waiting); terminated: the environment ends "
+        "episodes itself, for example because the object has left"
     )
 
 
