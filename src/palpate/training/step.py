@@ -146,7 +146,7 @@ class Run:
         value = math.inf if criterion is None else scores.get(criterion, math.inf)
         if value < math.inf and value <= self.best_value + TIE * abs(self.best_value):
             self.best_value = min(value, self.best_value)
-            self.best = {name: value.detach().clone() for name, value in self.plain.lasting_state().items()}
+            self.best = {name: x.detach().clone() for name, x in self.plain.lasting_state().items()}
         return scores
 
     def hand_over(self) -> None:
