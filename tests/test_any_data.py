@@ -73,6 +73,7 @@ def test_shrinking_is_averaging() -> None:
     assert not np.allclose(other, model.encode(o).agent, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_shrunken_model_is_exported(tmp_path: Path) -> None:
     data = triples((70, 80, 3))
     model = palpate.fit(data, **ONE)

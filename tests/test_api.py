@@ -286,7 +286,7 @@ class TestAlign:
         """Turned by half a turn, as by actions of the wrong sign, and larger; a few positions say too little."""
         o = vectors().rows(slice(0, 50)).o
         turned = -10 * feeler.encode(o).agent
-        with pytest.warns(UserWarning, match="may be turned, mirrored or scaled against that of the actions"):
+        with pytest.warns(UserWarning, match="may be rotated, mirrored or scaled relative to that of the actions"):
             feeler.align({"observation": o, "agent": turned})
         feeler.align({"observation": o[:5], "agent": turned[:5]})
         feeler.align({"observation": o[:1].repeat(50, 1), "object": torch.zeros(50, 2)})  # all on one mark

@@ -135,6 +135,7 @@ class TestFiles:
         assert outcome.rows == 1 + 2 + 7 + 3
 
     @pytest.mark.parametrize("format", ["onnx", "torch"])
+    @pytest.mark.slow
     def test_holds_no_more_than_is_needed(self, exported: Get, format: str) -> None:
         """Neither phi_cont nor where the code lay on this machine."""
         content, model = exported("ball", format).path.read_bytes(), made("ball").model

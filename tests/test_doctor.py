@@ -226,7 +226,7 @@ def test_small_motions_of_the_object_count_as_contacts() -> None:
         "stray_share": 0.0,
         "scene_spread": 2.0,
         "moving_share": 0.0,
-        "touched_share": 0.3,
+        "contact_share": 0.3,
         "separation": 0.7,
         "explained": 0.9,
         "held_rows": 1200.0,
@@ -234,10 +234,10 @@ def test_small_motions_of_the_object_count_as_contacts() -> None:
     assert judge(seen) == []
     (unclear,) = judge(seen | {"separation": -0.2})
     assert (unclear.name, unclear.severity) == ("no-two-classes", "warning")  # geometry knows the contacts already
-    for otherwise in ({"explained": 0.62, "touched_share": 0.3, "moving_share": 0.1}, {"moving_share": 0.3}):
+    for otherwise in ({"explained": 0.62, "contact_share": 0.3, "moving_share": 0.1}, {"moving_share": 0.3}):
         (forbidden,) = judge(seen | {"separation": -0.2} | otherwise)
         assert (forbidden.name, forbidden.severity) == ("no-two-classes", "blocking")
-    assert [finding.name for finding in judge(seen | {"touched_share": 0.01})] == ["few-contacts"]
+    assert [finding.name for finding in judge(seen | {"contact_share": 0.01})] == ["few-contacts"]
     assert [finding.name for finding in judge(seen | {"explained": 0.55})] == ["no-contacts"]
     early = seen | {"separation": 0.2, "explained": 0.6}
     assert undecided(early)

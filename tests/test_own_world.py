@@ -50,6 +50,7 @@ def triples(folder: Path) -> palpate.Labelled:
     return palpate.Labelled.open(folder / "pusht.h5")
 
 
+@pytest.mark.slow
 def test_the_example_measures_and_draws(folder: Path) -> None:
     scores = json.loads((folder / "run" / "pusht.json").read_text(encoding="utf-8"))
     assert scores["count"] == 20
@@ -58,6 +59,7 @@ def test_the_example_measures_and_draws(folder: Path) -> None:
     assert (folder / "run" / "pusht.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_triples_obey_the_assumptions(triples: palpate.Labelled) -> None:
     truth, data = triples.truth, triples.transitions
     assert len(data) == NUM
@@ -72,6 +74,7 @@ def test_triples_obey_the_assumptions(triples: palpate.Labelled) -> None:
     assert gone.all()  # the agent, at least
 
 
+@pytest.mark.slow
 def test_the_truth_is_what_the_pictures_show(triples: palpate.Labelled) -> None:
     """The block's pixels have their centre in the truth's object, and their long axis along the truth's angle."""
     pictures = triples.transitions.rows(slice(None)).o.permute(0, 2, 3, 1).float()  # [b, h, w, 3]

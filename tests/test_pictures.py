@@ -30,6 +30,7 @@ def drawn(folder: Path, labelled: Labelled) -> set[str]:
 
 
 @pytest.mark.parametrize("env", ["palpate/Sprites-v0", "palpate/Soccer-v0"])
+@pytest.mark.slow
 def test_our_worlds_have_an_overlay(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, ...]] = []
 
@@ -47,6 +48,7 @@ def test_our_worlds_have_an_overlay(env: str, tmp_path: Path, monkeypatch: pytes
     assert (left < 0) == ("Soccer" in env)
 
 
+@pytest.mark.slow
 def test_other_worlds_have_no_overlay(tmp_path: Path) -> None:
     ours = collect("palpate/Sprites-v0", 60, size=20, labelled=True)
     rows = ours.transitions.rows(slice(None))
@@ -54,6 +56,7 @@ def test_other_worlds_have_no_overlay(tmp_path: Path) -> None:
     assert drawn(tmp_path, Labelled(same, ours.truth)) == {"distances", "error"}
 
 
+@pytest.mark.slow
 def test_without_a_renderer_the_scores_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Collected on one machine, trained on another that cannot draw."""
     labelled = collect("palpate/Soccer-v0", 60, size=20, labelled=True)

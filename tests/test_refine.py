@@ -110,6 +110,7 @@ def never() -> Batch:
 
 
 @pytest.mark.parametrize("missed", [0.0, 0.01])
+@pytest.mark.slow
 def test_finds_the_error_that_positions_have_in_common(missed: float) -> None:
     model = model_with(bent, radius=0.27)
     with torch.no_grad():
@@ -134,6 +135,7 @@ def test_a_body_that_turns_is_fitted_too() -> None:
     assert model.vitals()["ratio"] == pytest.approx(2.0, rel=0.05)  # it was 3
 
 
+@pytest.mark.slow
 def test_a_correction_is_not_kept_for_the_sake_of_a_sharper_boundary() -> None:
     """This error changes faster than any such polynomial; the softness is still to be fitted."""
     model = model_with(lambda place: place + 0.004 * torch.sin(37 * place))
@@ -143,6 +145,7 @@ def test_a_correction_is_not_kept_for_the_sake_of_a_sharper_boundary() -> None:
     assert error(model) < 1.1 * before
 
 
+@pytest.mark.slow
 def test_where_other_triples_are_explained_worse_all_stays() -> None:
     """The triples that judge come first: there the radius is the model's, in those fitted to it is another."""
     model = model_with(lambda place: place, radius=0.5)

@@ -41,7 +41,7 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
     """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.Scores`.
 
     One translation, the order of keypoints and the probe of a latent are fitted to true states: those of
-    `reference`, labelled training triples, or else those of every second row of `labelled`.
+    `reference`, another labelled set, or else those of every second row of `labelled`.
     """
     encoding, contact, would_touch = _answers(model, labelled)
     known = None if reference is None else (_answers(model, reference)[0], reference.truth)

@@ -1,4 +1,4 @@
-"""Sprites at 50 pixels with small CNNs: about two minutes on a laptop."""
+"""Sprites at 50 pixels with small CNNs: about a minute on two CPU cores."""
 
 from pathlib import Path
 

@@ -79,8 +79,8 @@ class Scores:
         notes = ["lengths are in the action's unit, L_test in its square"]
         if self.l_test > self.constant["l_test"]:
             notes.append(
-                "worse than the constant predictor: the true states' frame may be turned, mirrored or scaled against "
-                "that of the actions, or nothing was learned"
+                "worse than the constant predictor: the true states' frame may be rotated, mirrored or scaled relative "
+                "to that of the actions, or nothing was learned"
             )
         if self.fitted_rows:
             notes.append(f"the translation was fitted to the other {self.fitted_rows:,} observations, every second row")

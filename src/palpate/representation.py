@@ -51,9 +51,10 @@ class Representation:
 
     @torch.no_grad()
     def border(self, observation: Any) -> Any:
-        """The learned body as a closed line [b, c, 2] around the object's position, on which the agent's reference
-        point just touches the object; for a Gaussian, its ellipse. `encode(o).object[:, None] + border(o)` is the line
-        in the common frame; its last point joins the first. None outside the plane, and for models without a body."""
+        """The boundary of the learned body: a closed line [b, c, 2] around the object's position, whose last point
+        joins the first. The agent's reference point on it just touches the object. For a Gaussian, its ellipse.
+        `encode(o).object[:, None] + border(o)` is the line in the common frame. None outside the plane, and for models
+        without a body."""
         return self._answer(observation, [self.model.border(o) for o in self._batches(observation)])
 
     @torch.no_grad()
@@ -67,8 +68,8 @@ class Representation:
     def would_touch(self, observation: Any, action: Any) -> Any:
         """Probability [b] of contact when the agent moves by `action`, predicted by geometry before the move.
 
-        It is 1/2 where the two bodies just touch, as if half of all paths were in contact. If contacts are rarer, more
-        of the predicted contacts are false positives.
+        It is 1/2 for a path that just reaches the boundary, as if half of all paths were in contact. If contacts are
+        rarer, more of the predicted contacts are false positives.
         """
         _require_equal_lengths(observation=observation, action=action)
         pairs = zip(self._batches(observation), self._actions(action), strict=True)
@@ -111,7 +112,7 @@ class Representation:
         if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
                 f"after the best translation, the estimates are still {off:.3g} from the known positions, whose spread "
-                f"is {spread:.3g}: their frame may be turned, mirrored or scaled against that of the actions",
+                f"is {spread:.3g}: their frame may be rotated, mirrored or scaled relative to that of the actions",
                 stacklevel=2,
             )
         return Representation(self.model, self.facts | {"origin": origin.tolist()}, self._device)

@@ -76,6 +76,7 @@ def test_a_representation_without_its_model_is_refused(play: Play, tmp_path: Pat
     assert not (tmp_path / "control").exists()
 
 
+@pytest.mark.slow
 def test_a_diverged_representation_is_reported_and_not_trained_again(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:

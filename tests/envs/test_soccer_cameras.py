@@ -136,6 +136,7 @@ def test_agent_and_ball_appear_where_they_are(world: Soccer) -> None:
             assert 15 < len(rows) < 200
 
 
+@pytest.mark.slow
 def test_the_ball_is_never_hidden_from_the_third_person(world: Soccer) -> None:
     states = [random_scenes(world, 15), hard_scenes()]
     for some in states:
@@ -240,6 +241,7 @@ def test_worlds_and_threads_leave_nothing_behind() -> None:
     assert len(pictures) == 1
 
 
+@pytest.mark.slow
 def test_worlds_of_one_thread_share_a_renderer() -> None:
     """Sizes and shadows alternate, and a closed world takes nothing from the others."""
     states = random_scenes(Soccer(SoccerConfig(size=16)), 3)

@@ -106,6 +106,7 @@ def replay(triples: Triples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 # Touched if and only if moved
 
 
+@pytest.mark.slow
 def test_contact_means_moved(triples: Triples) -> None:
     moved = np.linalg.norm(triples.after.object - triples.before.object, axis=1)
     assert np.array_equal(triples.contact, moved > MOVED_EPSILON)
@@ -126,12 +127,14 @@ def test_contacts_are_those_of_the_simulators_list(triples: Triples) -> None:
     assert off.max() < 1e-7
 
 
+@pytest.mark.slow
 def test_contacts_are_where_two_discs_meet(world: Soccer, triples: Triples) -> None:
     assert np.array_equal(
         world.touches(triples.before, triples.after.agent)[~triples.stopped], triples.contact[~triples.stopped]
     )
 
 
+@pytest.mark.slow
 def test_the_path_achieved_touches_a_pinned_ball(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heavy ball without bounce slides along the fence before it stops the agent, which is then set back."""
     monkeypatch.setattr(physics, "BALL_MASS", 50)
@@ -155,6 +158,7 @@ def test_a_ball_at_rest_does_not_creep() -> None:
         assert np.abs(simulator._data.qvel).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_skipping_the_free_part_of_the_path_changes_nothing(world: Soccer, triples: Triples) -> None:
     """All of the path simulated, contacts and misses alike: the same end, exactly where nothing was touched."""
     before, after = triples.before, triples.after
@@ -186,6 +190,7 @@ def test_a_grazing_touch_leaves_the_ball() -> None:
 # The bodies
 
 
+@pytest.mark.slow
 def test_bodies_are_apart_and_in_their_ranges(triples: Triples) -> None:
     for agent, ball, _ in (triples.before, triples.after):
         assert (np.linalg.norm(agent.astype(float) - ball, axis=1) - REACH).min() > GAP * 0.999
@@ -198,6 +203,7 @@ def test_bodies_are_apart_and_in_their_ranges(triples: Triples) -> None:
         assert ball.max() > FENCE_RANGE[1] - 0.02
 
 
+@pytest.mark.slow
 def test_the_agent_goes_exactly_where_the_action_says(triples: Triples) -> None:
     assert np.array_equal(triples.action, triples.after.agent - triples.before.agent)
     assert np.linalg.norm(triples.action, axis=1).mean() > 0.3
@@ -229,6 +235,7 @@ def test_a_head_on_kick(restitution: float, monkeypatch: pytest.MonkeyPatch) -> 
     assert agent_speeds == {0.0, round(speed, 6)}
 
 
+@pytest.mark.slow
 def test_a_kicked_ball_rolls_far_and_variously(triples: Triples) -> None:
     roll = np.linalg.norm(triples.after.object - triples.before.object, axis=1)[triples.contact]
     low, median, high = np.percentile(roll, (10, 50, 90))
@@ -237,6 +244,7 @@ def test_a_kicked_ball_rolls_far_and_variously(triples: Triples) -> None:
     assert high > 0.4
 
 
+@pytest.mark.slow
 def test_a_kicked_ball_turns(triples: Triples) -> None:
     turn = np.abs((triples.before.orientation * triples.after.orientation).sum(1))[triples.contact]
     assert (turn < 0.999).mean() > 0.95
@@ -296,6 +304,7 @@ def test_restitution_at_the_fence() -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(angle=st.floats(0, 2 * math.pi), speed=st.floats(1, 30), place=st.tuples(*[st.floats(-2.5, 2.5)] * 2))
+@pytest.mark.slow
 def test_no_ball_gets_through_the_fence(
     watched: tuple[Physics, Watched], angle: float, speed: float, place: tuple[float, float]
 ) -> None:
@@ -317,6 +326,7 @@ def test_no_ball_gets_through_the_fence(
     distance=st.floats(0.002, 0.5),
     beyond=st.floats(-0.02, 0.5),
 )
+@pytest.mark.slow
 def test_pressed_against_the_fence(
     watched: tuple[Physics, Watched], round_: float, inset: float, approach: float, distance: float, beyond: float
 ) -> None:
@@ -358,6 +368,7 @@ def test_a_pinned_ball_stops_the_agent() -> None:
         assert gap(outcome) == pytest.approx(GAP, rel=0.02)
 
 
+@pytest.mark.slow
 def test_some_triples_are_pinned(triples: Triples) -> None:
     assert 0 < triples.stopped.mean() < 0.1
     assert triples.contact[triples.stopped].mean() > 0.9  # the others halted a hair before the ball

@@ -85,6 +85,7 @@ def test_rows_are_the_states_with_their_pictures(world: Soccer, whole: Triples) 
 
 
 @pytest.mark.parametrize("share", [0.2, 1.0])
+@pytest.mark.slow
 def test_the_share_of_contacts_is_the_wanted_one(share: float) -> None:
     contact = Soccer(SoccerConfig(contact_share=share)).states(0, 0, 200).contact
     assert contact.mean() == share if share in (0, 1) else contact.mean() == pytest.approx(share, abs=0.08)
@@ -182,6 +183,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_importing_registers_the_ids_without_importing_mujoco() -> None:
     code = (
         "import sys, gymnasium, palpate.envs\ngymnasium.spec('palpate/Soccer-v0')\nassert 'mujoco' not in sys.modules"

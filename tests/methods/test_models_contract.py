@@ -350,6 +350,7 @@ class TestStore:
         assert (contact is None and again is None) or torch.equal(contact, again)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("case", ONE_EACH, ids=str)
+    @pytest.mark.slow
     def test_an_exported_program_agrees(self, case: Case) -> None:
         model, o = trained(case), triples(rows(case.config)).o
         with torch.no_grad():

@@ -43,6 +43,11 @@ def test_any_picture(shape: tuple[int, int, int], encoder: str) -> None:
     assert again.dtype == torch.uint8
 
 
+def test_saved_weights_hold_no_coordinates() -> None:
+    """They follow from the picture's size."""
+    assert not {"rows", "columns", "stretch"} & set(transporter((3, 20, 20), "small").state_dict())
+
+
 @pytest.mark.parametrize("size", [20, 50, 100])
 def test_cells_lie_where_they_look(size: int) -> None:
     """A bright pixel at a known place moves the features around that place: x to the right, y up, in pictures."""

@@ -65,6 +65,7 @@ def result(place: Place, case: Case) -> dict[str, Any]:
 
 
 class TestRuns:
+    @pytest.mark.slow
     def test_files_of_a_run_and_its_model(self, place: Place) -> None:
         (case,) = planned = vanilla("ours")
         report = reproduce(planned, replace(place, keep_models=True), show=False)
@@ -106,6 +107,7 @@ class TestRuns:
         assert ("rest_floor" in said) == (method == "ours")
 
     @pytest.mark.usefixtures("no_figures")
+    @pytest.mark.slow
     def test_finished_runs_are_skipped_and_other_settings_refused(self, place: Place) -> None:
         planned = vanilla("supervised")
         reproduce(planned, replace(place, keep_models=True), show=False)
@@ -125,6 +127,7 @@ class TestRuns:
             reproduce(other, place, show=False)
 
     @pytest.mark.usefixtures("no_figures")
+    @pytest.mark.slow
     def test_a_resumed_run_equals_an_uninterrupted_one(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         (case,) = planned = vanilla("supervised")
         fit = runs.fit
@@ -174,6 +177,7 @@ class TestRuns:
         assert perform(case, place)
 
     @pytest.mark.usefixtures("no_figures")
+    @pytest.mark.slow
     def test_a_failed_run_does_not_stop_the_others(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         planned = vanilla("ours", "supervised")
         fit = runs.fit
@@ -379,6 +383,7 @@ def test_preset_jobs_and_compilation_follow_the_device(monkeypatch: pytest.Monke
     assert not here.training(case).compile
 
 
+@pytest.mark.slow
 def test_tables_and_figures_from_the_folder_alone(tmp_path: Path) -> None:
     rows = [row("vanilla", method, seed, 10.0**-seed * 1e-2) for method in ("ours", "vae") for seed in range(2)]
     write(tmp_path / "sprites", rows)

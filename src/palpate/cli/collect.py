@@ -34,7 +34,7 @@ class Collect:
     size: int | None = None
     """Side of the pictures in pixels (Sprites, Soccer)."""
     contact_share: float | None = None
-    """Contact share (Sprites, Soccer). Default: the world's. That of random motion: --option contact_share=None."""
+    """Contact share (Sprites, Soccer). Default: the world's. Of random motion: --option contact_share=None."""
     agent_position: str | None = None
     """Other environments: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
     Default: info:displacement if there is one, else the action itself."""

@@ -11,8 +11,9 @@ from palpate.cli.parsing import Positional
 class Export:
     """Write a trained model to one file that runs without palpate.
 
-    Input: raw observations, in batches of any size. Output: agent, object, covariance and orientation, in the action's
-    unit. The export is compared with the model first, and not written if they disagree.
+    Input: raw observations, in batches of any size. Output: positions in the action's
+    unit, and covariance, orientation and confidence if the model has them. The export is compared with the model
+    first, and not written if they disagree.
     """
 
     run: Positional[Path]

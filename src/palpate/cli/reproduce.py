@@ -14,9 +14,9 @@ from palpate.cli.parsing import Positional
 class Reproduce:
     """Run the comparisons of the paper, and write their tables and figures.
 
-    sprites: three worlds x (ours, ours-plain, paper-gaussian, paper, transporter, vae, supervised). soccer: these but
-    ours-plain, with one camera beside the field or four on the agent. ablation: our method with one part replaced at
-    a time. shares: contact shares from 3 to 90 %, and a data set of 10,000 triples. control: PPO on the
+    sprites: three worlds x (ours, ours-plain, paper-gaussian, paper, transporter, vae, supervised). soccer: the same
+    except ours-plain, with one camera beside the field or four on the agent. ablation: our method with one part
+    replaced at a time. shares: contact shares from 3 to 90 %, and a data set of 10,000 triples. control: PPO on the
     representations of soccer in third person, on true states and on pixels. See docs/guide/reproduce.md.
 
     Each run writes one small JSON to OUT/EXPERIMENT; a run whose JSON exists is skipped. After Ctrl-C the same command

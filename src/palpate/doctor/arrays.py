@@ -18,7 +18,7 @@ ARRAY_RULES = (
         "too-few",
         "different_triples",
         "there are few different triples",
-        "Collect at least 1,000; some thousands are a good start, and every place should be visited.",
+        "Collect at least 1,000; some thousands are a good start, and the agent should reach every position.",
         below=(1000, 300),
     ),
     Rule(
@@ -85,7 +85,7 @@ ARRAY_RULES = (
         "dimensions",
         "the actions have more numbers than space has dimensions",
         "`fit` uses them as displacements in a space of that many dimensions. Joint angles and motor commands are not "
-        "displacements: record how far the hand moved, as 2 or 3 numbers.",
+        "displacements: record how far the agent moved, as 2 or 3 numbers.",
         above=(3, NEVER),
     ),
     Rule(

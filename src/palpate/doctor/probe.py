@@ -115,7 +115,7 @@ class Trial:
             "reach_of_long_moves": _evenness(group, seen, self.held.a.double()),
             "scene_spread": float(unrelated.median()),
             "moving_share": float((seen.scene[:, 0] > unrelated.quantile(RELATED)).double().mean()),
-            "touched_share": float(contact.double().mean()),
+            "contact_share": float(contact.double().mean()),
             "separation": self.model.separation(),
             "stray_share": _strays(group, seen),
             "hidden_share": float((~visible).double().mean()),

@@ -44,18 +44,18 @@ NO_CONTACTS = Rule(
     "no-contacts",
     "moving_share held_rows",
     "the object never moves",
-    "Without contacts its position cannot be learned: let the agent run into it in at least 2 % of the triples.",
+    "Without contacts its position cannot be learned: collect moves that touch it, best in 10 to 50 % of the triples.",
 )
 FEW_CONTACTS = NO_CONTACTS._replace(
     name="few-contacts",
     what="contacts are rare",
-    advice="The object's position is learned from them: collect more triples, or let the agent seek the object.",
+    advice="The object's position is learned from them: collect more triples, or more moves towards the object.",
 )
 NO_TWO_CLASSES = Rule(
     "no-two-classes",
     "separation moving_share probe_steps",
     "triples with and without contact do not separate",
-    "Does the object drift or tremble without contact (residual motion)? Does a contact move it visibly? Wait until "
+    "Does the object drift or vibrate without contact (residual motion)? Does a contact move it visibly? Wait until "
     "everything rests before an observation is taken.",
     below=(SEPARABLE, 0.0),
 )
@@ -64,7 +64,7 @@ UNEXPLAINED = Rule(
     "explained probe_steps",
     "the agent's path does not explain whether the object moves",
     "Does it move by itself (residual motion, another agent, a second object)? Or do the observations not show where "
-    "it is (aliasing)? Chance explains 0.5.",
+    "it is (aliasing)? Guessing gives 0.5.",
     below=EXPLAINED,
 )
 HIDDEN = Rule(
@@ -106,7 +106,7 @@ def _about_object(seen: dict[str, float]) -> list[Finding]:
     explained = seen.get("explained", 0.5) >= EXPLAINED[0]
     separable = seen.get("separation", 1.0) >= SEPARABLE
     # Geometry confirms contacts that move the object only a little: chance would not explain them.
-    contacts = max(seen["moving_share"], seen["touched_share"]) if explained else seen["moving_share"]
+    contacts = max(seen["moving_share"], seen["contact_share"]) if explained else seen["moving_share"]
     if not separable and (found := NO_LASTING_SCENE.judge(seen)):
         return found
     if contacts < NONE:
@@ -115,7 +115,7 @@ def _about_object(seen: dict[str, float]) -> list[Finding]:
         return [FEW_CONTACTS.finding("warning" if separable else "blocking", seen)]
     if (unclear := NO_TWO_CLASSES.severity(seen)) is not None:
         # Contacts that nudge the object, if the agent's path explains them, separate in a longer run.
-        nudged = explained and seen["moving_share"] < seen["touched_share"] / 2
+        nudged = explained and seen["moving_share"] < seen["contact_share"] / 2
         severity: Severity = "warning" if nudged else unclear
         return [NO_TWO_CLASSES.finding(severity, seen)]
     return [*UNEXPLAINED.judge(seen), *UNREACHABLE.judge(seen), *HIDDEN.judge(seen)]
