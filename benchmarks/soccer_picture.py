@@ -21,6 +21,7 @@ from palpate.figures import blank, draw_scene, png, shared_legend
 
 CAMERA, WIDTH, HEIGHT = "third", 480, 360
 SHOWN = (1, 3)  # scenes
+NAMES = ("agent", "object", "border", "true_agent", "true_object")
 
 
 def main() -> None:
@@ -29,11 +30,10 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the picture, PNG")
     arguments = parser.parse_args()
     with np.load(arguments.arrays) as arrays:
+        if missing := [name for name in NAMES if name not in arrays]:
+            parser.error(f"{arguments.arrays} has no {', '.join(missing)}; give the file of seed 0 of `ours`")
         write_whole(arguments.out, png(drawn({name: arrays[name][list(SHOWN)] for name in NAMES})))
     print(f"Look at  {arguments.out}")
-
-
-NAMES = ("agent", "object", "border", "true_agent", "true_object")
 
 
 def drawn(found: dict[str, np.ndarray]) -> Figure:

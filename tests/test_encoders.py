@@ -39,6 +39,15 @@ def test_vectors_of_any_length(inputs: int) -> None:
     assert network(torch.rand(3, inputs)).shape == (3, network.width) == (3, 7)
 
 
+def test_vectors_are_encoded_smoothly() -> None:
+    """Along a line the slope of a feature has no jumps, which a kink in any layer would cause."""
+    encoder = MLP((3,)).double()
+    with torch.no_grad():
+        features = encoder(torch.linspace(-3, 3, 6001, dtype=torch.float64)[:, None].expand(-1, 3))
+    bends = features.diff(dim=0).diff(dim=0).abs()
+    assert bends.amax() < 20 * bends.mean()
+
+
 @pytest.mark.parametrize("encoder", [SmallCNN((3, 20, 20)), ResNet18((3, 40, 40)), MLP((5,))], ids=type)
 def test_every_parameter_receives_gradient(encoder: nn.Module) -> None:
     torch.manual_seed(0)

@@ -100,7 +100,8 @@ class TrainingConfig:
     """Largest learning rate. Default: 0.008 with muon, 0.002 with adamw, 0.005 for small CNNs on fresh triples."""
     schedule: Schedule = "one-cycle"
     """one-cycle: the learning rate rises for a quarter of the run and falls to 0, weight decay 0.05, gradients clipped
-    at 10. paper: constant learning rate, no decay, no clipping."""
+    at 10. paper: constant learning rate, no decay of the
+    networks, no clipping."""
     augment: Augment | None = None
     """Augmentation of training pictures. light: brightness, contrast, noise; shift: also a shift by a few pixels,
     common to a batch. Default: none for fresh triples, shift for ResNets on a data set, else light."""

@@ -118,8 +118,6 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
     most = max(2, min(HELD_OUT_MOST, HELD_OUT_BYTES * len(triples) // triples.nbytes))
     share = max(min(HELD_OUT_SHARE, most / len(triples), 1 - config.batch_size / len(triples)), 2 / len(triples))
     held_out, kept = triples.split(share, seed=config.seed)
-    if len(held_out) > most:  # a long episode would make evaluations slow
-        held_out = held_out.subset(slice(0, most))
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, device, config.seed)
     feed = (

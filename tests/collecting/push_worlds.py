@@ -11,15 +11,18 @@ class Cart(gymnasium.Env[Any, Any]):
     """An agent in a square of side 20 is driven to a target; a puck that is hit slides, and enters at the other end.
 
     An action is a target, so no displacement. The agent goes a third of the way in a step; the puck slides ten steps,
-    by half as much in each. `always` keeps it sliding.
+    by half as much in each. `always` keeps it sliding. An episode is truncated after `horizon` steps, and terminated
+    once the agent was driven `most` times.
     """
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - Gymnasium's own convention
     observation_space: Any = Dict(pixels=Box(0, 255, (6, 5, 3), np.uint8), pos=Box(0, 20, (2,)))
     action_space: Any = Box(0, 20, (2,), np.float32)
 
-    def __init__(self, render_mode: str | None = None, always: bool = False, horizon: int = 10**9) -> None:
-        self.render_mode, self.always, self.horizon = render_mode, always, horizon
+    def __init__(
+        self, render_mode: str | None = None, always: bool = False, horizon: int = 10**9, most: int = 10**9
+    ) -> None:
+        self.render_mode, self.always, self.horizon, self.most = render_mode, always, horizon, most
         self.actions: list[np.ndarray] = []
         self.at, self.puck, self.speed = np.zeros((3, 2))
 
@@ -42,7 +45,7 @@ class Cart(gymnasium.Env[Any, Any]):
         if not self.always:
             self.speed[:] = np.where(np.abs(self.speed) < 1e-3, 0, self.speed / 2)
         observation, info = self.look()
-        return observation, 0.0, False, self.steps == self.horizon, info
+        return observation, 0.0, self.steps == self.most, self.steps == self.horizon, info
 
     def look(self) -> tuple[Any, dict[str, Any]]:
         observation = {"pixels": np.full((6, 5, 3), int(np.clip(self.at[0] * 10, 0, 255)), np.uint8), "pos": self.at}

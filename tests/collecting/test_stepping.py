@@ -127,16 +127,38 @@ class TestEpisodes:
         assert len(held) == sum(int((data.episode == number).sum()) for number in held.episode.unique())
 
     def test_an_episode_without_triples_has_no_number(self) -> None:
-        data = collect(Cart(horizon=31), 20, seed=1, **RESTING)
+        """Some episodes are over before their first triple."""
+        lengths = iter([13, 31] * 20)
+
+        class Uneven(Cart):
+            def reset(self, **options: Any) -> Any:
+                self.horizon = next(lengths)
+                return super().reset(**options)
+
+        data = collect(Uneven(), 20, seed=1, **RESTING)
+        assert data.attributes["dropped_truncated"] > 1
         assert data.episode is not None
         assert torch.equal(data.episode.unique(), torch.arange(int(data.episode.max()) + 1))
 
-    def test_each_state_is_rendered_once(self) -> None:
+    @pytest.mark.parametrize(("limit", "reason"), [("horizon", "truncated"), ("most", "terminated")])
+    @pytest.mark.parametrize("steps", [5, 31], ids=["while waiting after a reset", "in a triple"])
+    def test_why_rows_are_dropped(self, limit: str, reason: str, steps: int) -> None:
+        """It takes 12 steps until the puck rests."""
+        env = Cart(**{limit: steps})
+        if steps < 12:
+            with pytest.raises(ValueError, match=rf"were dropped \({MOST_DROPPED} {reason}\)"):
+                collect(env, 5, seed=1, **RESTING)
+        else:
+            dropped = {k: v for k, v in collect(env, 20, seed=1, **RESTING).attributes.items() if "dropped" in k and v}
+            assert dropped.keys() == {f"dropped_{reason}"}
+
+    @pytest.mark.parametrize("settling", [{}, {"settle": 40, "hold": "info:pos"}], ids=["moving", "settled"])
+    def test_each_state_is_rendered_once(self, settling: dict[str, Any]) -> None:
         env, seen = Cart(render_mode="rgb_array"), list[int]()
         plain = env.render
-        env.render = lambda: (seen.append(1), plain())[1]  # type: ignore[method-assign]
-        collect(env, 30, **CART | {"observation": "render"})
-        assert len(seen) == 31
+        env.render = lambda: (seen.append(env.steps), plain())[1]  # type: ignore[method-assign]
+        collect(env, 30, **CART | {"observation": "render"} | settling)
+        assert len(seen) == len(set(seen)) > 30
 
 
 class TestAggregate:

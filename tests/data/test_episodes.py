@@ -95,7 +95,7 @@ def long(count: int = 20, each: int = 11) -> Transitions:
 
 
 class TestSplit:
-    @pytest.mark.parametrize("fraction", [0.01, 0.5, 0.99])
+    @pytest.mark.parametrize("fraction", [0.04, 0.5, 0.96])
     def test_episodes_stay_whole(self, fraction: float) -> None:
         first, second = long().split(fraction, seed=1)
         assert first.episode is not None
@@ -118,6 +118,16 @@ class TestSplit:
         ends = [99, 109, 119]  # 99 triples, 9 and 9
         triples = Transitions.from_episodes(observation=o, action=np.ones((120, 2)), episode_end=ends)
         assert len(triples.split(0.1, seed=seed)[0]) == 9
+
+    @pytest.mark.parametrize("sizes", [(128, 1), (128, 128), (128, 128, 4), (400, 3, 3)], ids=str)
+    def test_too_long_episodes_are_cut(self, sizes: tuple[int, ...]) -> None:
+        ends = np.cumsum(np.add(sizes, 1)) - 1
+        o = np.zeros((ends[-1] + 1, 2), np.float32)
+        triples = Transitions.from_episodes(observation=o, action=np.ones((len(o), 2)), episode_end=ends)
+        for seed in range(4):
+            first, second = triples.split_rows(0.1, seed)
+            assert sorted([*first, *second]) == list(range(len(triples)))
+            assert 0.05 * len(triples) <= len(first) <= 0.15 * len(triples)
 
     def test_one_episode_alone_is_split_by_rows(self) -> None:
         first, second = long(count=1, each=101).split(0.3)
@@ -162,7 +172,8 @@ class TestSplit:
     @pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")
     def test_a_part_of_a_long_episode_is_held_out(self) -> None:
         model = palpate.fit(long(count=2, each=1301), steps=1, device="cpu", progress=False)
-        assert model.facts["quality"]["triples"] == 1000
+        assert model.facts["quality"]["triples"] == 260
+        assert model.facts["quality"]["closure"] is not None  # its rows are consecutive
 
 
 class TestFiles:

@@ -87,6 +87,19 @@ def test_a_change_is_a_contact_unless_the_object_is_hidden(through: bool, hidden
     assert model.contact(o, torch.tensor([[10.0, 0.0]]), o).item() == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize(("progress", "may_hide"), [(0.0, False), (0.49, False), (0.5, True), (1.0, True)])
+def test_objects_are_hidden_only_from_half_of_the_run_on(progress: float, may_hide: bool) -> None:
+    model, (before, after) = contact(), at(torch.zeros(4, 2), torch.ones(4, 2))
+    hidden = torch.zeros(4, 1, requires_grad=True)
+    path = Segment(torch.full((4, 2), 3.0), torch.ones(4, 2))
+    term = model.contact_term(
+        before._replace(hidden=hidden), after, path, torch.ones(4, 1, dtype=torch.bool), torch.full((1,), 0.5),
+        torch.tensor(progress),
+    )  # fmt: skip
+    (gradient,) = torch.autograd.grad(term, hidden, allow_unused=True)
+    assert (gradient is not None and bool(gradient.any())) == may_hide
+
+
 def test_each_network_minimises_its_own_loss() -> None:
     model = contact()
     parts: dict[str, Tensor] = {

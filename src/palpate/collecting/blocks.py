@@ -70,13 +70,12 @@ def make(world: AnyWorld, seed: int, span: Span) -> Block:
     if isinstance(world, RowWorld):
         states = world.rows(seed, *span)
         o, a, o_next = states.observation, states.action, states.next_observation
-        layout = getattr(states, "layout", "channel-last")
+        layout, episode = getattr(states, "layout", "channel-last"), getattr(states, "episode", None)
     else:  # a batch is drawn as a whole, so the whole block is made and then cut
         block_seed = np.random.SeedSequence((seed, span.start // BLOCK_ROWS)).generate_state(1, np.uint64)[0]
         states = world.sample(BLOCK_ROWS, torch.Generator(world.device).manual_seed(int(block_seed)))
         o, o_next = world.render_pair(states)
-        a, layout = states.displacement, "channel-first"
-    episode = getattr(states, "episode", None)
+        a, layout, episode = states.displacement, "channel-first", None
     try:
         triples = Transitions(observation=o, action=a, next_observation=o_next, episode=episode, layout=layout)
     except ValueError as error:

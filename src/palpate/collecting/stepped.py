@@ -56,6 +56,7 @@ class Stepped:
             raise ValueError(f"env is a function that returns {env!r}; it must make a Gymnasium environment")
         self.env, self._how, self._labelled, self._ours = env, stepping, labelled, ours
         self._n: int | None = None
+        self._seen: tuple[Moment, np.ndarray] | None = None  # rendering is slow, so each state is rendered once
         self._check_spaces()
 
     def close(self) -> None:
@@ -117,7 +118,7 @@ class Stepped:
             motion = _Motion(Moment(self.env, *self.env.reset(seed=seed)))
             if not self._how.settle or (self._rests(motion) and not motion.over):
                 return motion.now
-            dropped["unsettled"] += 1
+            dropped[motion.over or "unsettled"] += 1
             seed = None
         raise ValueError(_too_many_dropped(dropped))
 
@@ -192,15 +193,20 @@ class Stepped:
     def _see(self, now: Moment) -> np.ndarray:
         wanted = self._how.observation
         if wanted == "render":
-            picture = self.env.render()
-            if not isinstance(picture, np.ndarray):
-                raise ValueError(
-                    f"observation is 'render', but render() returns {type(picture).__name__}; make the environment "
-                    "with render_mode='rgb_array'"
-                )
-            return picture.copy()
+            if self._seen is None or self._seen[0] is not now:
+                self._seen = now, self._rendered()
+            return self._seen[1]
         # `Transitions` reports values that are not finite, with their row.
         return np.array(now.observation) if wanted is None else read("observation", wanted, now)
+
+    def _rendered(self) -> np.ndarray:
+        picture = self.env.render()
+        if not isinstance(picture, np.ndarray):
+            raise ValueError(
+                f"observation is 'render', but render() returns {type(picture).__name__}; make the environment with "
+                "render_mode='rgb_array'"
+            )
+        return picture.copy()
 
     def _position(self, now: Moment) -> Any:
         """[n], or None if it is unknown."""

@@ -68,20 +68,25 @@ def pair(ends: np.ndarray, actions: int, count: int) -> tuple[np.ndarray, np.nda
 
 
 def split_episodes(episode: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Disjoint rows of whole random episodes; the first part has about this fraction of the rows."""
+    """Disjoint rows of random episodes; the first part has between half and one and a half times this fraction.
+
+    Episodes stay whole, except that one of them is cut if all are too long for that.
+    """
     _require_fraction(fraction)
     numbers, inverse = np.unique(episode, return_inverse=True)
     sizes = np.bincount(inverse)
     order = np.random.default_rng(seed).permutation(len(numbers))
-    first, missing = np.zeros(len(numbers), bool), fraction * len(episode)
+    wanted = missing = fraction * len(episode)
+    first = np.zeros(len(episode), bool)
     for number in order[:-1]:  # each part gets at least one episode
-        # An episode that exceeds the fraction is used only if the result is nearer to it.
-        if abs(missing - sizes[number]) < missing:
-            first[number] = True
+        # An episode that exceeds the fraction is used only if the result is nearer to it, and not much larger.
+        if sizes[number] < 2 * missing and sizes[number] <= missing + wanted / 2:
+            first[inverse == number] = True
             missing -= sizes[number]
-    if not first.any():
-        first[order[sizes[order].argmin()]] = True
-    return np.flatnonzero(first[inverse]), np.flatnonzero(~first[inverse])
+    if missing > wanted / 2:
+        longest = order[sizes[order].argmax()]
+        first[np.flatnonzero(inverse == longest)[: max(1, round(missing))]] = True
+    return np.flatnonzero(first), np.flatnonzero(~first)
 
 
 def split_rows(length: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -87,7 +87,7 @@ class PictureDecoder(nn.Module):
         stages = max(1, math.ceil(math.log2(max(shape[1:]) / coarsest / fold)) + 1)
         self.first = coarse(shape[1:], fold * 2 ** (stages - 1))
         cells = widest * math.prod(self.first)
-        self.agent = nn.Sequential(Waves(n), nn.Linear(WAVES, cells))
+        self.agent = nn.Sequential(Waves(n), nn.Linear(WAVES, cells, bias=False))  # `object` has one
         self.object = perceptron(latent, hidden, hidden, cells)
         widths = [max(widest // 2**i, least) for i in range(stages)]
         self.grow = Grow(widest, widths, shape, residual=residual)
@@ -98,7 +98,7 @@ class PictureDecoder(nn.Module):
 
 
 class VectorDecoder(nn.Module):
-    """Three hidden layers, as in the encoder of vectors."""
+    """Three hidden layers."""
 
     def __init__(self, n: int, latent: int, out: int, width: int = 256) -> None:
         super().__init__()

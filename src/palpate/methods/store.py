@@ -13,7 +13,7 @@ from palpate.disk import as_json, write_together
 from palpate.methods.base import Model
 from palpate.traits import method_class
 
-FORMAT_VERSION = 5  # no other is read
+FORMAT_VERSION = 6  # no other is read
 
 
 def build(config: ModelConfig) -> Model:
