@@ -9,10 +9,12 @@ import mujoco
 import numpy as np
 import pytest
 
+from palpate.envs.simulator import engine
+from palpate.envs.simulator.renderer import Renderer
 from palpate.envs.soccer import Scene, Soccer, SoccerConfig, scene
 from palpate.envs.soccer.config import AGENT_RADIUS, AGENT_RANGE, CAMERAS, FENCE_RANGE, FIRST_PERSON, REACH, SCALE
 from palpate.envs.soccer.physics import fence
-from palpate.envs.soccer.renderer import Renderer
+from palpate.envs.soccer.renderer import pose, shoot
 
 AWAY = np.float32(30.0)  # beyond what any camera sees
 SIZE = 100
@@ -159,13 +161,13 @@ def test_an_agent_does_not_see_itself(world: Soccer, monkeypatch: pytest.MonkeyP
     """The four cameras go with the agent; nothing of its figure is in their way, even straight below."""
     states = random_scenes(world, 2)
     monkeypatch.setattr(scene, "FIGURE_RADIUS", 1.0)  # the figure is drawn at half its size
-    slim = Renderer(scene.FAST, shadows=False)
+    slim = Renderer(scene.build(engine.load(), scene.FAST, shadows=False))
     for camera in (*FIRST_PERSON, "third"):
         pictures = world.render(states, camera, SIZE, SIZE)
         slim.focus(SIZE, SIZE)
         for picture, state in zip(pictures, zip(*states, strict=True), strict=True):
-            slim.pose(*state)
-            assert np.array_equal(slim.shoot(camera), picture) == (camera in FIRST_PERSON)
+            pose(slim, *state)
+            assert np.array_equal(shoot(slim, camera), picture) == (camera in FIRST_PERSON)
 
 
 def test_views_look_in_the_cardinal_directions(world: Soccer) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palpate.envs.soccer import Scene, Soccer, SoccerConfig, Triples, engine
+from palpate.envs.simulator import engine
+from palpate.envs.soccer import Scene, Soccer, SoccerConfig, Triples
 from palpate.envs.soccer.config import FENCE_RANGE, GOAL_DEPTH, LEFT_GOAL, RIGHT_GOAL
 from palpate.envs.soccer.physics import Outcome
 

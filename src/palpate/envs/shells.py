@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from palpate.envs.options import configured
+from palpate.envs.simulator.renderer import require_picture_size
 from palpate.envs.soccer import Scene as SoccerScene
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.soccer.config import AGENT_RANGE, FIRST_PERSON
-from palpate.envs.soccer.renderer import require_picture_size
 from palpate.envs.sprites import AGENT_RADIUS, Scene, Sprites, SpritesConfig, Triple
 
 

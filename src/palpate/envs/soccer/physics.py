@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from palpate.envs.soccer import engine
+from palpate.envs.simulator import engine
 from palpate.envs.soccer.config import (
     AGENT_RADIUS,
     BALL_RADIUS,

@@ -27,7 +27,7 @@ def load() -> ModuleType:
         if backend:
             os.environ["MUJOCO_GL"] = backend
     try:
-        return demand("mujoco", library="mujoco", extra="soccer", needs="the soccer world needs MuJoCo")
+        return demand("mujoco", library="mujoco", extra="soccer", needs="Soccer and Table need MuJoCo")
     except ModuleNotFoundError:
         raise
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
