@@ -1,7 +1,9 @@
 """Settings check themselves: what, the value received, what is allowed."""
 
 import math
+import re
 from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ def picture(*shape: int, **changes: Any) -> ModelConfig:
         (TrainingConfig, "chosen_moves", np.float32(0.5), "0 to 0.9"),
         (TrainingConfig, "device", "gpu", "'cpu' or 'cuda'"),
         (TrainingConfig, "precision", "fp16", "'32-true' or 'bf16-mixed'"),
-        (TrainingConfig, "seed", -1, "0 or more"),
+        (TrainingConfig, "seed", -1, "0 to 2**62"),
         (TrainingConfig, "log_every", 0, "1 or more"),
         (TrainingConfig, "evaluate_every", 0, "1 or more"),
         (TrainingConfig, "checkpoint_every", -1, "1 or more"),
@@ -134,3 +136,13 @@ def test_each_optimizer_has_a_rate_of_its_own() -> None:
 def test_settled_steps_are_checked_too() -> None:
     with pytest.raises(ValueError, match="steps is 0"):
         SettledTraining(steps=0)
+
+
+@pytest.mark.parametrize("config", [ObjectiveConfig, TrainingConfig])
+def test_the_page_has_the_effect_of_every_setting(config: type) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "method.md").read_text(encoding="utf-8")
+    _, _, table = page.partition(f"| `{config.__name__}` | measured effect |")
+    rows = table.strip("\n").split("\n\n")[0].splitlines()[1:]
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])] == [
+        field.name for field in fields(config)
+    ]

@@ -50,6 +50,15 @@ class TestScales:
             assert scaled.spread.flatten().tolist() == pytest.approx(spreads, rel=0.15)
             assert scaled(o)[:, 2].abs().max() == 0
 
+    def test_large_pictures_are_averaged_part_by_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In training, where a whole batch in float32 may not fit in memory; the result is the same."""
+        made, o = Inputs((3, 8, 10), Translations(2), shrink=2), torch.randint(0, 256, (7, 3, 8, 10), dtype=torch.uint8)
+        whole, sizes, plain = made.eval()(o), list[int](), inputs.F.avg_pool2d
+        monkeypatch.setattr(inputs, "CHUNK_BYTES", 3 * 4 * o[0].numel())
+        monkeypatch.setattr(inputs.F, "avg_pool2d", lambda x, side: (sizes.append(len(x)), plain(x, side))[1])
+        torch.testing.assert_close(made.train()(o), whole)
+        assert sizes == [3, 3, 1]
+
     def test_shrinking_averages_squares(self) -> None:
         o = batch((3, 8, 10)).o
         made = Inputs((3, 8, 10), Translations(2), shrink=2)

@@ -132,7 +132,7 @@ def changed(**parts: Any) -> SteeredDiscs:
         (changed(moves=lambda self, scene, count, generator: scene[0]), r"moves is a tensor \[8, 2\]; .* \[8, 2, 2\]"),
         (changed(see=lambda self, *scene: np.zeros((len(scene[0]), 16))), "render_pair after sample is a ndarray"),
         (changed(see=lambda self, *scene: torch.full((len(scene[0]), 16), torch.nan)), "holds NaN or infinity"),
-        (changed(see=lambda self, *scene: torch.ones(len(scene[0]), 16)), "all observations are the same"),
+        (changed(see=lambda self, *scene: torch.ones(len(scene[0]), 16)), "observations of a sample are the same"),
         (
             changed(device=torch.device("cuda")),
             "the world is on cuda, but training runs on cpu; build it with device='cpu'",
@@ -165,8 +165,8 @@ SEEN, MOVES = torch.rand(400, 4, generator=torch.Generator().manual_seed(0)), to
 @pytest.mark.parametrize(
     ("o", "a", "o_next", "message"),
     [
-        (0 * SEEN, MOVES, 0 * SEEN, "all observations are the same"),
-        (0 * SEEN, 0 * MOVES + 1, 0 * SEEN + 1, "all triples are copies of one"),
+        (0 * SEEN, MOVES, 0 * SEEN, "observations of a sample are the same"),
+        (0 * SEEN, 0 * MOVES + 1, 0 * SEEN + 1, "triples of a sample are copies of one"),
         (SEEN, 0 * MOVES, SEEN + 1, "all actions are zero"),
         (SEEN, 1e30 * MOVES, SEEN + 1, r"root mean square of 1e\+30; allowed is 1e-12 to 1e\+12"),
         (SEEN, 1e-30 * MOVES, SEEN + 1, "root mean square of 1e-30"),

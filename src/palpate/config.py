@@ -100,13 +100,13 @@ class TrainingConfig:
     """Largest learning rate. Default: 0.008 with muon, 0.002 with adamw, 0.005 for small CNNs on fresh triples."""
     schedule: Schedule = "one-cycle"
     """one-cycle: the learning rate rises for a quarter of the run and falls to 0, weight decay 0.05, gradients clipped
-    at 10. paper: constant learning rate, no decay of the
-    networks, no clipping."""
+    at 10. paper: constant learning rate, no clipping, no decay but the outline's."""
     augment: Augment | None = None
     """Augmentation of training pictures. light: brightness, contrast, noise; shift: also a shift by a few pixels,
     common to a batch. Default: none for fresh triples, shift for ResNets on a data set, else light."""
     least_contacts: float = 0.15
-    """Minimum share of contacts in a batch; rarer contacts are oversampled. 0 disables it."""
+    """Minimum share of contacts in a batch; rarer contacts are oversampled, unless the data set is
+    read from disk. 0 disables it."""
     chosen_moves: float | None = None
     """Share of a batch, 0 to 0.9, with chosen moves: of 32 random moves in a streamed world, the one with the least
     certain contact. Default: 0.5 if the world is steerable and the method predicts contacts, else 0."""
@@ -140,7 +140,7 @@ class TrainingConfig:
         _require(_number(least) and 0 <= least < 1, "least_contacts", least, "0 to below 1")
         moves = self.chosen_moves  # the other moves of a batch show how common contacts are
         _require(moves is None or (_number(moves) and 0 <= moves <= 0.9), "chosen_moves", moves, "0 to 0.9")
-        _require(_whole(self.seed, 0, 2**62), "seed", self.seed, "0 or more")
+        _require(_whole(self.seed, 0, 2**62), "seed", self.seed, "0 to 2**62")
 
     @property
     def weight_decay(self) -> float:

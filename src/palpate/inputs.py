@@ -9,7 +9,7 @@ from palpate.groups import Group
 
 JITTER, SHIFT = 0.2, 0.04  # strength of changed light; largest shift, as a share of a side
 UNITS = (1e-12, 1e12)  # of actions: their squares must be finite in float32
-CHUNK_BYTES = 64 * 1024**2  # of float32 observations that are measured at a time
+CHUNK_BYTES = 64 * 1024**2  # of float32 observations that are measured or averaged at a time
 LEAST_SPREAD = 0.1  # of the most varied channel's: a channel that hardly varies may be noise and is not amplified
 
 
@@ -35,8 +35,7 @@ class Inputs(nn.Module):
     @torch.no_grad()
     def measure(self, batch: Batch, actions: Tensor | None = None) -> None:
         """Take the scales from a sample of the data, and the unit from all `actions` [N, n] if they are given."""
-        rows = max(1, CHUNK_BYTES // (4 * batch.o[0].numel()))
-        parts = [part for o in (batch.o, batch.o_next) for part in o.split(rows)]
+        parts = [part for o in (batch.o, batch.o_next) for part in _parts(o)]
         over = [0, *range(2, batch.o.dim())]
         count = 2 * batch.o.numel() / batch.o.shape[1]
         mean = sum(part.double().sum(over, keepdim=True) for part in parts) / count
@@ -62,9 +61,11 @@ class Inputs(nn.Module):
 
     def forward(self, o: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Scaled observations; pictures are augmented in training, if a generator is given."""
-        x = o.float()
-        if self.shrink > 1:
-            x = F.avg_pool2d(x, self.shrink)
+        if self.shrink == 1:
+            x = o.float()
+        else:  # a batch of large pictures in float32 may not fit in memory; users' batches are small
+            parts = _parts(o) if self.training else (o,)
+            x = torch.cat([F.avg_pool2d(part.float(), self.shrink) for part in parts])
         return self.augmented((x - self.mean) / self.spread, generator)
 
     def augmented(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -80,6 +81,11 @@ class Inputs(nn.Module):
         """From scaled to raw observations, for methods that reconstruct."""
         o = x.float() * self.spread + self.mean
         return o if like.is_floating_point() else o.round().clamp(0, 255).to(like.dtype)
+
+
+def _parts(o: Tensor) -> tuple[Tensor, ...]:
+    """Observations in parts of bounded size."""
+    return o.split(max(1, CHUNK_BYTES // (4 * o[0].numel())))
 
 
 def jittered(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:

@@ -19,6 +19,7 @@ from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.traits import Traits
 
 HELD_OUT_SHARE, HELD_OUT_MOST, HELD_OUT_BYTES = 0.1, 1000, 1024**3  # of a fixed set: never trained on
+RECORDED = "check how they were recorded, or run `palpate check`"
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 
 Data = Transitions | Labelled | World | str | os.PathLike[str]
@@ -135,9 +136,13 @@ def require_variety(rows: Batch) -> None:
         return bool((x == x[:1]).all())
 
     if constant(rows.o) and torch.equal(rows.o, rows.o_next):
-        raise ValueError("all observations are the same; check how they were recorded, or run `palpate check`")
+        raise ValueError(f"{_looked_at('observations', rows)} are the same; {RECORDED}")
     if len(rows.a) > 1 and all(map(constant, rows)):
-        raise ValueError("all triples are copies of one; check how they were recorded, or run `palpate check`")
+        raise ValueError(f"{_looked_at('triples', rows)} are copies of one; {RECORDED}")
+
+
+def _looked_at(what: str, rows: Batch) -> str:
+    return f"all {len(rows.a):,} {what} of a sample"
 
 
 def _spread_rows(triples: Transitions) -> list[int]:

@@ -55,20 +55,23 @@ def illustrate(
 def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
     """The figures that need true states."""
     some = test.subset(slice(0, min(DRAWN_ROWS, len(test))))
-    rows, truth = some.transitions.rows(slice(None)), some.truth
+    triples, truth = some.transitions, some.truth
+    shown_rows = triples.rows(slice(0, min(OVERLAID, len(some)))).o
     encoding = aligned_positions(model, some)
     figures = {}
     try:
-        shown = backdrop(test.transitions.attributes, rows.o[:OVERLAID], truth)
+        shown = backdrop(triples.attributes, shown_rows, truth)
     except (ModuleNotFoundError, OSError) as error:  # no renderer on this machine; the scores are still written
         warnings.warn(f"the positions are not drawn: {error}", stacklevel=2)
         shown = None
     if shown is not None:
-        border = model.border(rows.o[:OVERLAID])
+        border = model.border(shown_rows)
         figures["overlay"] = overlay(shown.pictures, encoding, truth, extent=shown.extent, border=border)
-    distances, threshold = model.distances(rows.o, rows.o_next), model.model.threshold()
-    if distances is not None and threshold is not None:
+    threshold = model.model.threshold()
+    if threshold is not None:
         value, on = threshold
+        blocks = map(triples.rows, triples.blocks())
+        distances = torch.cat([model.distances(rows.o, rows.o_next) for rows in blocks])
         figures["distances"] = distance_histogram(distances, value, truth.contact, on=on)
     if model.config.n == 2:
         figures["error"] = error_map(encoding, truth)
@@ -77,7 +80,9 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
 
 def aligned_positions(model: Representation, labelled: Labelled) -> Encoding:
     """The estimates for all rows, translated onto the true positions."""
-    encoding, kind = model.encode(labelled.transitions.rows(slice(None)).o), model.model
+    triples, kind = labelled.transitions, model.model
+    parts = zip(*(model.encode(triples.rows(block).o) for block in triples.blocks()), strict=True)
+    encoding = Encoding(*(None if part[0] is None else torch.cat(part) for part in parts))  # type: ignore[arg-type]
     return aligned(encoding, labelled.truth, places_object=kind.places_object, tells_apart=kind.tells_apart)
 
 

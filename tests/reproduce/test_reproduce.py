@@ -442,10 +442,10 @@ class TestCommandLine:
         code, _, err = run("all", "--out", tmp_path, "--figures-only")
         assert code == 2
         assert "holds no JSON of sprites or soccer or ablation or shares or control; run them first" in err
-        write(tmp_path / "ablation", [row("vanilla", "last-fit", 0, 0.01, experiment="ablation")])  # an earlier name
+        write(tmp_path / "ablation", [row("vanilla", "ball", 0, 0.01, experiment="ablation")])
         code, said, _ = run("all", "--out", tmp_path, "--figures-only")
         assert code == 0
-        assert "| vanilla | last-fit | 1 | 0.01 |" in said
+        assert "| vanilla | ball | 1 | 0.01 |" in said
         assert (tmp_path / "ablation" / "figures" / "l_test.png").exists()
 
     def test_a_failed_run_exits_with_1(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

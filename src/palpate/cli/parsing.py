@@ -234,7 +234,7 @@ def _dashed(word: str) -> str:
 def _unknown(word: str, flags: Sequence[str]) -> str:
     if not word.startswith("-"):
         return f"unexpected {word!r}"
-    name = word.partition("=")[0].lstrip("-")
+    name = word.partition("=")[0].lstrip("-").encode("unicode_escape").decode()  # an error is one line
     near = difflib.get_close_matches(name, [flag.lstrip("-") for flag in flags], 1)
     return f"unknown option --{name}" + (f"; did you mean --{near[0]}?" if near else "")
 

@@ -18,6 +18,7 @@ from palpate.envs.soccer.config import VERSION
 from palpate.material import HELD_OUT_MOST, HELD_OUT_SHARE
 from palpate.progress import bar, say
 from palpate.reproduce.presets import REFERENCE_SEED, TEST_SEED, Case
+from palpate.traits import traits_of
 from palpate.workers import available_cores
 
 WAIT_SECONDS = 5.0  # between two looks at a set that another process collects
@@ -40,7 +41,7 @@ def training_data(case: Case, folder: Path, device: torch.device) -> Any:
     if case.triples is None:
         return world(case.env, device=device, size=case.size, **case.options)
     labelled = load(_sets(case)[0], folder)
-    if case.fit.get("method") != "supervised":
+    if traits_of(case.fit.get("method", "contact")).unsupervised:
         return labelled.transitions
     # The limit trains on the same rows as the other methods, for which `fit` holds out this share.
     return labelled.split(min(HELD_OUT_SHARE, HELD_OUT_MOST / len(labelled)), case.seed)[1]
