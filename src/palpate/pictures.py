@@ -14,9 +14,12 @@ from torch import Tensor
 from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
 from palpate.disk import as_json, write_whole
-from palpate.envs.registration import SOCCER, SPRITES
+from palpate.envs.registration import SOCCER, SPRITES, TABLE
 from palpate.envs.soccer import Scene, Soccer
 from palpate.envs.soccer.config import ABOVE_RANGE
+from palpate.envs.table import Scene as TableScene
+from palpate.envs.table import Table, TableConfig
+from palpate.envs.table.scene import TOP_RANGE
 from palpate.figures import OVERLAID, curves, distance_histogram, error_map, overlay, png
 from palpate.methods.base import Encoding
 from palpate.metrics import Scores, aligned
@@ -94,20 +97,27 @@ class Backdrop(NamedTuple):
 
 
 def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop | None:
-    """The pictures of Sprites, which show the unit square; Soccer drawn from above, for any camera.
+    """The pictures of Sprites, which show the unit square; Soccer and Table drawn from above, for any camera.
 
     None for other worlds: the positions shown by their pixels are unknown. `truth` holds at least the rows of `o`.
     """
     environment = attributes.get("environment")
     if environment in SPRITES:
         return Backdrop(o)
-    if environment not in SOCCER:
-        return None
-    upright = np.tile(np.array([1, 0, 0, 0], np.float32), (len(o), 1))
-    scenes = Scene(truth.agent[: len(o)].numpy(), truth.object[: len(o)].numpy(), upright)
-    with Soccer() as soccer:
-        pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
-    return Backdrop(torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2)
+    if environment in SOCCER:
+        upright = np.tile(np.array([1, 0, 0, 0], np.float32), (len(o), 1))
+        scenes = Scene(truth.agent[: len(o)].numpy(), truth.object[: len(o)].numpy(), upright)
+        with Soccer() as soccer:
+            return _from_above(soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS), ABOVE_RANGE)
+    if environment in TABLE and truth.angle is not None:
+        on_top = TableScene(*(x[: len(o)].numpy() for x in (truth.agent, truth.object, truth.angle)))
+        with Table(TableConfig(block=str(attributes.get("block", "cube")), arm=False)) as table:  # type: ignore[arg-type]
+            return _from_above(table.render(on_top, "top", ABOVE_PIXELS, ABOVE_PIXELS), TOP_RANGE)
+    return None
+
+
+def _from_above(pictures: np.ndarray, shown: tuple[float, float]) -> Backdrop:
+    return Backdrop(torch.from_numpy(pictures).permute(0, 3, 1, 2), shown * 2)
 
 
 def _facts(model: Representation) -> dict[str, str]:

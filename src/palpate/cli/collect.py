@@ -24,7 +24,8 @@ class Collect:
 
     env: Positional[str]
     """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/Soccer-v0,
-    palpate/SoccerFirstPerson-v0, or any Gymnasium id; MODULE:ID imports the module that registers it."""
+    palpate/SoccerFirstPerson-v0, palpate/Table-v0, or any Gymnasium id; MODULE:ID imports the module that registers
+    it."""
     num: int = 10_000
     """Number of triples."""
     out: Path
@@ -32,9 +33,9 @@ class Collect:
     seed: int = 0
     """Random seed; the same seed gives the same triples."""
     size: int | None = None
-    """Side of the pictures in pixels (Sprites, Soccer)."""
+    """Side of the pictures in pixels (our worlds)."""
     contact_share: float | None = None
-    """Contact share (Sprites, Soccer). Default: the world's. Of random motion: --option contact_share=None."""
+    """Contact share (our worlds). Default: the world's. Of random motion: --option contact_share=None."""
     agent_position: str | None = None
     """Other environments: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
     Default: info:displacement if there is one, else the action itself."""

@@ -10,6 +10,7 @@ from palpate.envs.goal import MAX_STEPS
 from palpate.envs.options import configured
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.sprites import Sprites, SpritesConfig
+from palpate.envs.table import Table, TableConfig
 
 SPRITES: dict[str, dict[str, Any]] = {
     "palpate/Sprites-v0": {},
@@ -20,12 +21,13 @@ SOCCER: dict[str, dict[str, Any]] = {
     "palpate/Soccer-v0": {"view": "third"},
     "palpate/SoccerFirstPerson-v0": {"view": "first"},
 }
+TABLE: dict[str, dict[str, Any]] = {"palpate/Table-v0": {}}
 TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes that end, and a reward
 
 
 def register() -> None:
     """Register the ids with Gymnasium; `import palpate.envs` does so."""
-    for shell, worlds in (("SpritesEnv", SPRITES), ("SoccerEnv", SOCCER)):
+    for shell, worlds in (("SpritesEnv", SPRITES), ("SoccerEnv", SOCCER), ("TableEnv", TABLE)):
         for name, options in worlds.items():
             gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
     for name, options in TASKS.items():
@@ -34,7 +36,7 @@ def register() -> None:
 
 def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites:
     """A world fast enough to train on directly."""
-    if env_id in SOCCER:
+    if env_id in SOCCER | TABLE:
         raise ValueError(
             f"env is {env_id!r}, which is simulated triple by triple, too slowly for streaming: first "
             f"`palpate collect {env_id} --out log.h5`, then `palpate train --data log.h5`"
@@ -45,11 +47,11 @@ def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: 
 
 
 def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Any:
-    """The world behind an id: `Sprites`, which streams batches on `device`, or `Soccer`, which makes rows on the CPU.
+    """The world behind an id: `Sprites`, which streams batches on `device`, or one that makes rows on the CPU.
 
     Typed as Any: the id determines the type.
     """
-    worlds = SPRITES | SOCCER
+    worlds = SPRITES | SOCCER | TABLE
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -58,4 +60,6 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
     options = worlds[env_id] | options
     if env_id in SOCCER:
         return Soccer(configured(SoccerConfig, options))
+    if env_id in TABLE:
+        return Table(configured(TableConfig, options))
     return Sprites(configured(SpritesConfig, options), device)

@@ -12,6 +12,8 @@ from palpate.envs.soccer import Scene as SoccerScene
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.soccer.config import AGENT_RANGE, FIRST_PERSON
 from palpate.envs.sprites import AGENT_RADIUS, Scene, Sprites, SpritesConfig, Triple
+from palpate.envs.table import Scene as TableScene
+from palpate.envs.table import Table, TableConfig
 
 
 class _Shell(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -132,6 +134,64 @@ class SoccerEnv(_Shell):
 
     def _info(self) -> dict[str, Any]:
         return {name: value[0].copy() for name, value in self.scene._asdict().items()}
+
+
+class TableEnv(_Shell):
+    """One table. Observations are pictures [h, w, 3], of several cameras [v, h, w, 3]. An action is the gripper's
+    requested displacement, and a step lasts until the block rests. `width` and `height` are those of `render`; by
+    default they are the observation's size.
+
+    There is no task: the reward is 0. An episode is terminated when the block leaves the area that the gripper can
+    reach from all sides. `info` holds the true state and `visible`, whether a camera sees the block. After a step it
+    also holds `displacement`, how far the gripper moved before the border stopped it, `contact`, `nudge`, a contact
+    that hardly moved the block, and `unsettled`, which marks steps that `collect` drops.
+    """
+
+    def __init__(
+        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(render_mode)
+        self.world = Table(configured(TableConfig, options))
+        config = self.world.config
+        self._shown = (config.size if width is None else width, config.size if height is None else height)
+        require_picture_size(*self._shown)
+        views = (len(config.cameras),) if len(config.cameras) > 1 else ()
+        most = np.float32(config.stride)
+        self.observation_space = gymnasium.spaces.Box(0, 255, (*views, config.size, config.size, 3), np.uint8)
+        self.action_space = gymnasium.spaces.Box(-most, most, (2,), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.scene = self.world.reset(self.np_random)
+        return self.world.observe(self.scene)[0], self._info()
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._require_reset()
+        before, outcome = self.scene, self.world.step(self.scene, displacement(action))
+        self.scene = TableScene(outcome.agent[None], outcome.object[None], np.array([outcome.angle]))
+        info = self._info() | {
+            "displacement": outcome.agent - before.agent[0],
+            "contact": outcome.contact,
+            "nudge": outcome.nudge,
+            "unsettled": not outcome.settled,
+        }
+        return self.world.observe(self.scene)[0], 0.0, self.world.left(outcome.object), False, info
+
+    def render(self) -> np.ndarray | None:
+        """The cameras' pictures side by side."""
+        if self.render_mode is None or self.scene is None:
+            return None
+        cameras = self.world.config.cameras
+        return np.concatenate([self.world.render(self.scene, name, *self._shown)[0] for name in cameras], axis=1)
+
+    def close(self) -> None:
+        self.world.close()
+
+    def _info(self) -> dict[str, Any]:
+        state = {name: value[0].copy() for name, value in self.scene._asdict().items()}
+        return state | {"visible": bool(self.world.visible(self.scene)[0])}
 
 
 def displacement(action: np.ndarray) -> np.ndarray:
