@@ -90,7 +90,9 @@ def run_folder(
         _put_in_place(pending, out)  # a killed process may have left this unfinished
         if resume:
             folder = pending if (pending / RUN).exists() else out
-            advice = "resume with the same settings, or start another folder"
+            advice = (
+                "resume with the same settings, overwrite the run (overwrite=True, --force), or start another folder"
+            )
             demand_same(folder, _require_described(folder), described, advice)
         else:
             occupied = _occupied(out)
