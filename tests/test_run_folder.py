@@ -89,12 +89,36 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def test_a_run_with_a_cut_description_can_be_overwritten(run: Path) -> None:
+    """Also if it holds files of the user, which stay."""
     before = (run / "run.json").read_bytes()
     (run / "run.json").write_bytes(before[:100])
+    (run / "thoughts.txt").write_text("keep me")
     with pytest.raises(ValueError, match=r"run\.json is damaged, .* overwrite the run \(overwrite=True, --force\)"):
         palpate.fit(vectors(), out=run, resume=True, **SHORT)
     palpate.fit(vectors(), out=run, overwrite=True, **SHORT)
     assert (run / "run.json").read_bytes() == before
+    assert (run / "thoughts.txt").read_text() == "keep me"
+
+
+def test_files_that_are_not_of_the_run_stay(run: Path) -> None:
+    ours = ["figures/overlay.png", "evaluations/log/report.html", "evaluations/log/figures/error.png"]
+    theirs = ["overwriting/plan.txt", "figures/mine.png", "evaluations/log/thoughts.txt"]
+    for name in ours + theirs:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).touch()
+    palpate.fit(vectors(), out=run, resume=True, **SHORT)
+    assert all((run / name).exists() for name in ours + theirs)
+    palpate.fit(vectors(), out=run, overwrite=True, **SHORT)
+    assert not any((run / name).exists() for name in ours)
+    assert all((run / name).exists() for name in theirs)
+    assert not (run / "evaluations" / "log" / "figures").exists()
+
+
+def test_a_model_is_not_saved_into_an_unfinished_run(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        palpate.fit(vectors(), out=tmp_path / "unfinished", watch=stop_at_4, **SHORT)
+    with pytest.raises(FileExistsError, match="unfinished holds an unfinished run; choose another folder"):
+        palpate.load(run).save(tmp_path / "unfinished")
 
 
 def test_the_description_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +178,7 @@ def test_killed_while_the_new_model_is_put_in_place(tmp_path: Path, monkeypatch:
             run_folder(out, described, resume=False, overwrite=True) as folder,
         ):
             killed = die_after(steps, patch)
-            assert folder == out / "overwriting"
+            assert folder == out / runlog.OVERWRITING
             leave(folder, "new")
         if (out / "config.json").exists():
             assert (out / "config.json").read_text() == (out / "model.safetensors").read_text()
@@ -199,7 +223,7 @@ def test_an_occupied_folder_is_refused_before_the_data_are_opened(tmp_path: Path
         palpate.fit("no file at all", out=tmp_path, **SHORT)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "state.safetensors", "model.safetensors"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "state.safetensors", ".model.safetensors.new"])
 def test_a_disk_that_fills_up_loses_nothing(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -208,7 +232,7 @@ def test_a_disk_that_fills_up_loses_nothing(
 
     def full(path: Path) -> None:
         written.append(path.name)
-        if written.count(name) == (1 if name == "model.safetensors" else 2) and path.name == name:
+        if written.count(name) == (1 if name == ".model.safetensors.new" else 2) and path.name == name:
             with disk.named(path):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
