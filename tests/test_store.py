@@ -119,6 +119,12 @@ def test_an_origin_that_is_none(folder: Path, origin: Any) -> None:
     refused(folder, "cannot be read as a palpate model")
 
 
+@pytest.mark.parametrize("change", [{"training": None}, {"findings": 3}, {"findings": [3]}], ids=str)
+def test_facts_of_another_type(folder: Path, change: dict[str, Any]) -> None:
+    edit(folder, **change)
+    refused(folder, f"cannot be read as a palpate model: {next(iter(change))} is ")
+
+
 @pytest.mark.parametrize("version", [FORMAT_VERSION + 1, FORMAT_VERSION - 1, None])
 def test_another_format(folder: Path, version: Any) -> None:
     edit(folder, format_version=version, palpate_version="0.1.0")

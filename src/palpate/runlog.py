@@ -13,6 +13,7 @@ from palpate.settings import demand_same, require_one
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
 OVERWRITING = ".overwriting"  # folder of a new run, inside the folder of the run that it will replace
+FORMAT = 1  # of `run.json`; no other is resumed
 FIGURES = ("overlay", "distances", "error", "curves")
 REPORT = ("report.html", "scores.json", *(f"figures/{name}.png" for name in FIGURES))
 # All files that training, evaluation and figures write, the last one first; nothing else is ever removed.
@@ -85,6 +86,7 @@ def run_folder(
     if out is None:
         yield None
         return
+    described = {"format": FORMAT, **described}
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
     with alone(out, inside=True):
@@ -183,6 +185,11 @@ def _require_described(folder: Path) -> dict[str, Any]:
         )
     if not described:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
+    if described.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder / RUN} has format {described.get('format')!r}, and this palpate resumes only {FORMAT}: overwrite "
+            "the run (overwrite=True, --force), or start another folder"
+        )
     return described
 
 

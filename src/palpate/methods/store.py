@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from palpate.checkpoint import packed, read_state
+from palpate.checkpoint import difference, packed, read_state
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.disk import as_json, write_whole
 from palpate.methods.base import Model
@@ -74,8 +74,9 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         checksum = str(facts.pop("weights"))
         config = _config(facts.pop("model"))
         _require_origin(config, facts.get("origin"))
+        _require_facts(facts.get("training", {}), facts.get("findings", []))
         with torch.device("meta"):  # no memory: the file may claim any size
-            expected = _shapes(build(config))
+            expected = build(config).lasting_state()
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error!s:.500}") from error
     try:
@@ -85,22 +86,12 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
             raise
         weights = folder / NEW_WEIGHTS
         groups, _ = read_state(weights, checksum)
-    state = groups.get("model", {})
-    found = {name: tuple(value.shape) for name, value in state.items()}
-    for name in [*expected, *found]:
-        if expected.get(name) != found.get(name):
-            raise ValueError(
-                f"{weights} does not match {path}: the shape of {name} is "
-                f"{found.get(name, 'missing')}, not {expected.get(name, 'missing')}"
-            )
+    if wrong := difference(groups, {"model": expected}):
+        raise ValueError(f"{weights} does not match {path}: {wrong}")
     model = build(config)
     model.take_down_scaffold()
-    model.load_state_dict(state)
+    model.load_state_dict(groups["model"])
     return model.eval(), facts
-
-
-def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in model.lasting_state().items()}
 
 
 def _config(values: dict[str, Any]) -> ModelConfig:
@@ -115,3 +106,10 @@ def _require_origin(config: ModelConfig, origin: Any) -> None:
     numbers = torch.tensor(origin).float()
     if numbers.shape != (config.n,) or not numbers.isfinite().all():
         raise ValueError(f"origin is {origin}; allowed are {config.n} numbers")
+
+
+def _require_facts(training: Any, findings: Any) -> None:
+    if not isinstance(training, dict):
+        raise ValueError(f"training is {training!r}; allowed are settings by name")
+    if not isinstance(findings, list) or not all(isinstance(finding, str) for finding in findings):
+        raise ValueError(f"findings is {findings!r}; allowed is a list of sentences")
