@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 # An interrupted demo is continued; a finished one is made again.
 demo: $(READY)
-	@if [ -e runs/demo/overwriting/run.json ] || { [ -e runs/demo/run.json ] && [ ! -e runs/demo/config.json ]; }; \
+	@if [ -e runs/demo/.overwriting/run.json ] || { [ -e runs/demo/run.json ] && [ ! -e runs/demo/config.json ]; }; \
 		then mode=--resume; else mode=--force; fi; \
 		$(BIN)/palpate demo $$mode || { code=$$?; [ $$code -ne 130 ] || echo "make demo continues it"; exit $$code; }
 

@@ -100,6 +100,18 @@ def test_a_world_that_only_samples_is_learned() -> None:
     assert after.object_error < 0.1
 
 
+@pytest.mark.filterwarnings(UNTRAINED)
+def test_a_run_is_not_resumed_with_another_world_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit(Discs(), out=tmp_path / "run")
+    fit(Discs(), out=tmp_path / "run", resume=True)
+    see = Discs.see
+    monkeypatch.setattr(Discs, "see", lambda self, agent, thing: see(self, thing, agent))
+    with pytest.raises(ValueError, match="made with other settings: checksum of the data was"):
+        fit(Discs(), out=tmp_path / "run", resume=True)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings(UNTRAINED)
 def test_a_steerable_world_is_learned_by_chosen_moves_and_refinement() -> None:

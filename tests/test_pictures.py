@@ -14,6 +14,7 @@ from palpate.data.labelled import Labelled
 from palpate.data.transitions import Transitions
 from palpate.pictures import illustrate
 from palpate.representation import Representation
+from palpate.runlog import FIGURES
 
 pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact")
 
@@ -26,7 +27,9 @@ def model() -> Representation:
 
 def drawn(folder: Path, labelled: Labelled) -> set[str]:
     illustrate(folder, model(), labelled, "a run")
-    return {path.stem for path in (folder / "figures").glob("*.png")}
+    names = {path.stem for path in (folder / "figures").glob("*.png")}
+    assert names <= set(FIGURES)  # an overwriting run removes them
+    return names
 
 
 @pytest.mark.parametrize("env", ["palpate/Sprites-v0", "palpate/Soccer-v0"])

@@ -70,8 +70,8 @@ def die_after(steps: int, patch: pytest.MonkeyPatch) -> list[int]:
     return killed
 
 
-def vectors() -> Transitions:
-    random = np.random.default_rng(0)
+def vectors(seed: int = 0) -> Transitions:
+    random = np.random.default_rng(seed)
     o, a = random.random((120, 4), np.float32), random.random((120, 2), np.float32) - 0.5
     return Transitions(observation=o, action=a, next_observation=o + np.float32(0.1) * np.tile(a, 2))
 
@@ -89,12 +89,36 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def test_a_run_with_a_cut_description_can_be_overwritten(run: Path) -> None:
+    """Also if it holds files of the user, which stay."""
     before = (run / "run.json").read_bytes()
     (run / "run.json").write_bytes(before[:100])
+    (run / "thoughts.txt").write_text("keep me")
     with pytest.raises(ValueError, match=r"run\.json is damaged, .* overwrite the run \(overwrite=True, --force\)"):
         palpate.fit(vectors(), out=run, resume=True, **SHORT)
     palpate.fit(vectors(), out=run, overwrite=True, **SHORT)
     assert (run / "run.json").read_bytes() == before
+    assert (run / "thoughts.txt").read_text() == "keep me"
+
+
+def test_files_that_are_not_of_the_run_stay(run: Path) -> None:
+    ours = ["figures/overlay.png", "evaluations/log/report.html", "evaluations/log/figures/error.png"]
+    theirs = ["overwriting/plan.txt", "figures/mine.png", "evaluations/log/thoughts.txt"]
+    for name in ours + theirs:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).touch()
+    palpate.fit(vectors(), out=run, resume=True, **SHORT)
+    assert all((run / name).exists() for name in ours + theirs)
+    palpate.fit(vectors(), out=run, overwrite=True, **SHORT)
+    assert not any((run / name).exists() for name in ours)
+    assert all((run / name).exists() for name in theirs)
+    assert not (run / "evaluations" / "log" / "figures").exists()
+
+
+def test_a_model_is_not_saved_into_an_unfinished_run(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        palpate.fit(vectors(), out=tmp_path / "unfinished", watch=stop_at_4, **SHORT)
+    with pytest.raises(FileExistsError, match="unfinished holds an unfinished run; choose another folder"):
+        palpate.load(run).save(tmp_path / "unfinished")
 
 
 def test_the_description_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +129,46 @@ def test_the_description_is_written_whole(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="No space left"):
         palpate.fit(vectors(), out=tmp_path / "run", **SHORT)
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_other_data_of_the_same_shape(run: Path) -> None:
+    with pytest.raises(ValueError, match="run was made with other settings: checksum of the data was '"):
+        palpate.fit(vectors(1), out=run, resume=True, **SHORT)
+
+
+def test_a_file_is_the_same_by_any_path_but_not_with_other_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vectors().save("log.h5")
+    palpate.fit("log.h5", out="run", **SHORT)
+    palpate.fit(tmp_path / "log.h5", out="run", resume=True, **SHORT)
+    vectors(1).save("log.h5", overwrite=True)
+    with pytest.raises(ValueError, match="run was made with other settings: checksum of the data was '"):
+        palpate.fit("log.h5", out="run", resume=True, **SHORT)
+
+
+def test_device_and_precision_are_recorded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    described = json.loads((run / "run.json").read_text())
+    assert (described["training"]["device"], described["training"]["precision"]) == ("cpu", "32-true")
+    described["training"]["device"] = "cuda"
+    (run / "run.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match="run was made with other settings: device was 'cuda' and is 'cpu'"):
+        palpate.fit(vectors(), out=run, resume=True, **SHORT | {"device": None})
+
+
+def test_runs_of_another_format(run: Path) -> None:
+    path, described = run / "checkpoint" / "state.safetensors", json.loads((run / "run.json").read_text())
+    groups, facts = read_state(path)
+    write_state(path, groups | {"feed": {}}, facts | {"format": 0})
+    with pytest.raises(ValueError, match=r"state\.safetensors has format 0, and this palpate resumes only 1"):
+        palpate.fit(vectors(), out=run, resume=True, **SHORT)
+    del described["format"]
+    (run / "run.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"run\.json has format None, and this palpate resumes only 1"):
+        palpate.fit(vectors(), out=run, resume=True, **SHORT)
+    palpate.fit(vectors(), out=run, overwrite=True, **SHORT)
 
 
 def test_resuming_and_overwriting(run: Path) -> None:
@@ -154,7 +218,7 @@ def test_killed_while_the_new_model_is_put_in_place(tmp_path: Path, monkeypatch:
             run_folder(out, described, resume=False, overwrite=True) as folder,
         ):
             killed = die_after(steps, patch)
-            assert folder == out / "overwriting"
+            assert folder == out / runlog.OVERWRITING
             leave(folder, "new")
         if (out / "config.json").exists():
             assert (out / "config.json").read_text() == (out / "model.safetensors").read_text()
@@ -199,7 +263,7 @@ def test_an_occupied_folder_is_refused_before_the_data_are_opened(tmp_path: Path
         palpate.fit("no file at all", out=tmp_path, **SHORT)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "state.safetensors", "model.safetensors"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "state.safetensors", ".model.safetensors.new"])
 def test_a_disk_that_fills_up_loses_nothing(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -208,7 +272,7 @@ def test_a_disk_that_fills_up_loses_nothing(
 
     def full(path: Path) -> None:
         written.append(path.name)
-        if written.count(name) == (1 if name == "model.safetensors" else 2) and path.name == name:
+        if written.count(name) == (1 if name == ".model.safetensors.new" else 2) and path.name == name:
             with disk.named(path):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -226,9 +290,18 @@ def test_a_disk_that_fills_up_loses_nothing(
     [
         ("facts", {"step": 10**30}),
         ("facts", {"step": None}),
+        ("facts", {"step": 0}),
         ("facts", {"best_value": "low"}),
+        ("facts", {"best_value": 0.5}),
         ("random", {}),
+        ("optimizer", {}),
         ("optimizer", {"9999.momentum": torch.zeros(2)}),
+        ("optimizer", {"0.velocity": torch.zeros(())}),
+        ("optimizer", {"0.momentum": torch.zeros(())}),
+        ("best", {"colour": torch.zeros(2)}),
+        ("notes", {}),
+        ("notes", {"sums": torch.zeros(2, 2), "count": torch.zeros(())}),
+        ("feed", {"labels": torch.zeros(1, dtype=torch.int8)}),
         ("feed", None),
     ],
     ids=str,
@@ -242,9 +315,24 @@ def test_a_checkpoint_with_anything_in_it(run: Path, group: str, change: dict[st
         del groups[group]
     else:
         groups[group] = change
+    if group == "best":
+        facts["best_value"] = 0.5
     write_state(path, groups, facts)
-    with pytest.raises(ValueError, match=r"state\.safetensors is damaged or was not written by palpate"):
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged or was not written by palpate") as error:
         palpate.fit(vectors(), out=run, resume=True, **SHORT)
+    assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_with_other_readings(tmp_path: Path) -> None:
+    """Their number is known after the first step."""
+    with pytest.raises(Interrupted):
+        palpate.fit(vectors(), out=tmp_path, watch=stop_at_4, **SHORT)
+    path = tmp_path / "checkpoint" / "state.safetensors"
+    groups, facts = read_state(path)
+    groups["notes"]["sums"] = torch.zeros(1)
+    write_state(path, groups, facts)
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged .*the shape of notes/sums is \(1,\), not"):
+        palpate.fit(vectors(), out=tmp_path, resume=True, **SHORT)
 
 
 def test_a_flipped_bit_in_a_checkpoint(run: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
@@ -118,14 +119,18 @@ def test_an_origin_that_is_none(folder: Path, origin: Any) -> None:
     refused(folder, "cannot be read as a palpate model")
 
 
+@pytest.mark.parametrize("change", [{"training": None}, {"findings": 3}, {"findings": [3]}], ids=str)
+def test_facts_of_another_type(folder: Path, change: dict[str, Any]) -> None:
+    edit(folder, **change)
+    refused(folder, f"cannot be read as a palpate model: {next(iter(change))} is ")
+
+
 @pytest.mark.parametrize("version", [FORMAT_VERSION + 1, FORMAT_VERSION - 1, None])
 def test_another_format(folder: Path, version: Any) -> None:
     edit(folder, format_version=version, palpate_version="0.1.0")
     says = refused(folder, "cannot be read as a palpate model")
-    assert (
-        f"format_version {version!r}, this palpate reads only {FORMAT_VERSION}: load it with the palpate that" in says
-    )
-    assert "(0.1.0), or train again" in says
+    assert f"format_version {version!r}, and this palpate reads only {FORMAT_VERSION}: train again" in says
+    assert "a palpate of that format (saved by 0.1.0)" in says
 
 
 def leaves(described: dict[str, Any], *above: str) -> Iterator[tuple[str, ...]]:
@@ -277,3 +282,25 @@ def test_saving_again_replaces(folder: Path) -> None:
     assert float(again.head[0].log_radius.detach()) == pytest.approx(0.7)  # type: ignore[operator, index, union-attr]
     assert facts == {"data": "made up", "origin": [1.0, 2.0]}
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_killed_while_a_model_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each of the three renames the folder holds the old model or the new one."""
+    old = load_model(folder)[0]
+    new = build(replace(old.config, n=3))
+    found = []
+    for renames in range(3):
+        save_model(old, folder, {})
+        left = iter(range(renames))
+
+        def dying(source: Path, target: Path, left: Iterator[int] = left, rename: Any = os.replace) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            rename(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", dying)
+            with pytest.raises(KeyboardInterrupt):
+                save_model(new, folder, {})
+        found.append(load_model(folder)[0].config.n)
+    assert found == [2, 2, 3]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from palpate import __version__
+from palpate.checkpoint import checksum
 from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
@@ -29,6 +30,7 @@ from palpate.runfile import RUN_FILE, run_file
 from palpate.runlog import demand_place, run_folder
 from palpate.training.loop import train, training_device
 from palpate.training.state import steps_done
+from palpate.training.step import precision_on
 from palpate.traits import traits_of
 
 COINCIDENCE = 0.02  # share of test triples that may be training triples by chance
@@ -133,6 +135,7 @@ def fit(
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
     model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
+    settled = replace(settled, device=device.type, precision=precision_on(device, settled))  # type: ignore[arg-type]
     material = make_material(opened, traits, settled, device)
     uint8 = material.sample.o.dtype == torch.uint8
     model = build(replace(model_config, observation_dtype="uint8" if uint8 else "float32")).to(device)
@@ -144,7 +147,12 @@ def fit(
         "data": material.name,
         "choices": [choice._asdict() for choice in choices],
     }
-    described = {"model": asdict(model.config), "training": asdict(settled), "data": {"data": material.name}}
+    content = checksum({**material.sample._asdict(), "actions": material.actions})[:16]
+    described = {
+        "model": asdict(model.config),
+        "training": asdict(settled),
+        "data": {"data": material.name, "checksum of the data": content},
+    }
     settings = run_file(origin, asked, left_open).encode()
     with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
         if folder is not None and not resume:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from palpate.disk import write_whole
 
+FORMAT = 1  # of checkpoints; no other is read
 Groups = Mapping[str, Mapping[str, Tensor]]
 
 DAMAGE = (
@@ -22,22 +23,40 @@ DAMAGE = (
 
 
 def write_state(path: Path, groups: Groups, facts: Mapping[str, Any]) -> None:
-    """Write named groups of tensors and JSON facts. A reader sees either the whole old file or the whole new one."""
+    """Write a checkpoint: named groups of tensors, and JSON facts. A reader sees the whole old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, packed(groups, facts)[0])
+    write_whole(path, packed(groups, {"format": FORMAT, **facts})[0])
 
 
 def packed(groups: Groups, facts: Mapping[str, Any]) -> tuple[bytes, str]:
     """The content of the file and its checksum; equal states have equal bytes."""
     tensors = {
-        f"{group}/{name}": value.detach().to("cpu", copy=True).contiguous()  # a file cannot share tensors
-        for group, members in groups.items()
-        for name, value in members.items()
+        name: value.detach().to("cpu", copy=True).contiguous()  # a file cannot share tensors
+        for name, value in _flat(groups).items()
     }
     note = {"groups": list(groups), "facts": facts}
     digest = checksum(tensors, note)
     # One entry: safetensors writes several in random order.
     return save(tensors, {"palpate": json.dumps(note | {"checksum": digest})}), digest
+
+
+def _flat(groups: Groups) -> dict[str, Tensor]:
+    return {f"{group}/{name}": value for group, members in groups.items() for name, value in members.items()}
+
+
+def difference(found: Groups, expected: Groups) -> str | None:
+    """The first difference in names or shapes, in words."""
+    shapes, wanted = ({name: tuple(value.shape) for name, value in _flat(x).items()} for x in (found, expected))
+    for name in [*wanted, *shapes]:
+        if wanted.get(name) != shapes.get(name):
+            return f"the shape of {name} is {shapes.get(name, 'missing')}, not {wanted.get(name, 'missing')}"
+    return None
+
+
+def require_same_shapes(found: Groups, expected: Groups) -> None:
+    """Refuse tensors with other names or shapes; call it under `used`."""
+    if wrong := difference(found, expected):
+        raise TypeError(wrong)
 
 
 def checksum(tensors: Mapping[str, Tensor], note: Any = None) -> str:
@@ -49,8 +68,14 @@ def checksum(tensors: Mapping[str, Tensor], note: Any = None) -> str:
     return digest.hexdigest()
 
 
+def read_checkpoint(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """The groups and facts that `write_state` wrote."""
+    read_facts(path)  # refuses another format before its content is looked at
+    return read_state(path)
+
+
 def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The groups and facts that `write_state` wrote; refuses a checksum other than `expected`, if it is given."""
+    """The groups and facts of a file; refuses a checksum other than `expected`, if it is given."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; is this the folder of a run?")
     with used(path):
@@ -70,9 +95,13 @@ def read_state(path: Path, expected: str | None = None) -> tuple[dict[str, dict[
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The facts alone, without reading the tensors."""
+    """The facts of a checkpoint alone, without reading the tensors; refuses another format."""
     with used(path), safe_open(path, framework="pt") as file:
         facts: dict[str, Any] = json.loads((file.metadata() or {})["palpate"])["facts"]
+        if facts.get("format") != FORMAT:
+            raise ValueError(
+                f"{path} has format {facts.get('format')!r}, and this palpate resumes only {FORMAT}: train again"
+            )
         return facts
 
 

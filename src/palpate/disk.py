@@ -5,8 +5,8 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -81,18 +81,9 @@ class Disk(io.RawIOBase):
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    write_together({path: content})
-
-
-def write_together(files: Mapping[Path, bytes]) -> None:
-    """Write several files; none is replaced before all of them are on the disk."""
-    with ExitStack() as closing:
-        disks = [closing.enter_context(Disk(path)) for path in files]
-        for disk, content in zip(disks, files.values(), strict=True):
-            disk.write(content)
-            disk.settle()
-        for disk in disks:
-            disk.commit()
+    with Disk(path) as disk:
+        disk.write(content)
+        disk.commit()
 
 
 def as_json(value: Any) -> bytes:

@@ -3,7 +3,7 @@
 The learning rate is a tensor, and nothing changes if `found_inf` is set, so a step never waits for the host.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -94,6 +94,25 @@ def make_optimizers(
     if adam:
         made.append(AdamW(adam, weight_decay=weight_decay, fused=True, capturable=device.type == "cuda"))
     return made
+
+
+def expected_moments(optimizers: Iterable[Optimizer], found: Collection[str]) -> dict[str, Tensor]:
+    """Tensors with the shapes of the moments, by NUMBER.NAME, of each parameter of which any are `found`.
+
+    A parameter that has never received a gradient has none.
+    """
+    learned = [
+        (p, ("momentum",) if isinstance(each, Muon) else ("step", "exp_avg", "exp_avg_sq"))
+        for each in optimizers
+        for group in each.param_groups
+        for p in group["params"]
+    ]
+    return {
+        f"{i}.{name}": torch.zeros(()) if name == "step" else p
+        for i, (p, names) in enumerate(learned)
+        if any(f"{i}.{name}" in found for name in names)
+        for name in names
+    }
 
 
 def _is_hidden(parameter: nn.Parameter) -> bool:

@@ -2,23 +2,26 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from palpate.disk import LOCK, alone, as_json, named, remove, write_whole
+from palpate.disk import LOCK, alone, as_json, named, write_whole
 from palpate.extras import demand
 from palpate.settings import demand_same, require_one
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
-OVERWRITING = "overwriting"  # folder of a new run, inside the folder of the run that it will replace
-# All that training, evaluation and figures write to the folder, the last file first; nothing else is ever removed.
-LEFT = (
-    COMPLETE, "model.safetensors", "metrics.jsonl", "checkpoint", "tensorboard", "figures", "report.html",
-    "scores.json", "evaluations", "run.toml",
+OVERWRITING = ".overwriting"  # folder of a new run, inside the folder of the run that it will replace
+FORMAT = 1  # of `run.json`; no other is resumed
+FIGURES = ("overlay", "distances", "error", "curves")
+REPORT = ("report.html", "scores.json", *(f"figures/{name}.png" for name in FIGURES))
+# All files that training, evaluation and figures write, the last one first; nothing else is ever removed.
+FILES = (
+    COMPLETE, "model.safetensors", ".model.safetensors.new", "metrics.jsonl", "checkpoint/state.safetensors",
+    "tensorboard/events.out.tfevents.*", "run.toml", *REPORT, *(f"evaluations/*/{name}" for name in REPORT),
 )  # fmt: skip
+FOLDERS = ("checkpoint", "tensorboard", "figures", "evaluations")
 
 
 class RunLog:
@@ -83,6 +86,7 @@ def run_folder(
     if out is None:
         yield None
         return
+    described = {"format": FORMAT, **described}
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
     with alone(out, inside=True):
@@ -90,14 +94,16 @@ def run_folder(
         _put_in_place(pending, out)  # a killed process may have left this unfinished
         if resume:
             folder = pending if (pending / RUN).exists() else out
-            advice = "resume with the same settings, or start another folder"
+            advice = (
+                "resume with the same settings, overwrite the run (overwrite=True, --force), or start another folder"
+            )
             demand_same(folder, _require_described(folder), described, advice)
         else:
             occupied = _occupied(out)
             if occupied:
                 _require_overwritable(out, overwrite)
             folder = pending if occupied else out
-            shutil.rmtree(pending, ignore_errors=True)
+            _discard(pending)
             folder.mkdir(exist_ok=True)
             write_whole(folder / RUN, as_json(described))
         yield folder
@@ -122,16 +128,38 @@ def _put_in_place(pending: Path, out: Path) -> None:
     """Replace the run in `out` by a complete one. If it is interrupted, the next call continues."""
     if not (pending / COMPLETE).exists():
         if not (pending / RUN).exists():  # all was moved
-            shutil.rmtree(pending, ignore_errors=True)
+            _discard(pending)
         return
     if (pending / RUN).exists():  # else no file of the old run is left
-        for name in LEFT:
-            remove(out / name)
+        _remove_files(out)
         os.replace(pending / RUN, out / RUN)
-    for name in reversed(LEFT):
-        if (pending / name).exists():
-            os.replace(pending / name, out / name)
-    shutil.rmtree(pending)
+    for path in reversed(_files(pending)):
+        target = out / path.relative_to(pending)
+        target.parent.mkdir(exist_ok=True)
+        os.replace(path, target)
+    _discard(pending)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a run, without `run.json`."""
+    return [path for pattern in FILES for path in sorted(folder.glob(pattern)) if path.is_file()]
+
+
+def _remove_files(folder: Path) -> None:
+    """Remove the files of a run, and its folders if they are empty then. Other files stay."""
+    for path in _files(folder):
+        path.unlink()
+    for name in FOLDERS:
+        for path in (*sorted((folder / name).rglob("*/"), reverse=True), folder / name):
+            with suppress(OSError):  # it is not empty, or does not exist
+                path.rmdir()
+
+
+def _discard(pending: Path) -> None:
+    (pending / RUN).unlink(missing_ok=True)
+    _remove_files(pending)
+    with suppress(OSError):
+        pending.rmdir()
 
 
 def _require_overwritable(out: Path, overwrite: bool) -> None:
@@ -142,8 +170,8 @@ def _require_overwritable(out: Path, overwrite: bool) -> None:
         )
     described = _described(out)
     ours = bool(described)
-    if described is None:  # damaged; it is a run if all files are ours
-        ours = {path.name for path in out.iterdir()} <= {RUN, LOCK, OVERWRITING, *LEFT}
+    if described is None:  # damaged; it is a run if there are other files of a run, or no others at all
+        ours = bool(_files(out)) or {path.name for path in out.iterdir()} <= {RUN, LOCK, OVERWRITING}
     if not ours:
         raise ValueError(f"{out} is not a run of palpate and is not overwritten; choose another folder")
 
@@ -157,6 +185,11 @@ def _require_described(folder: Path) -> dict[str, Any]:
         )
     if not described:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave out resume to start one there")
+    if described.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder / RUN} has format {described.get('format')!r}, and this palpate resumes only {FORMAT}: overwrite "
+            "the run (overwrite=True, --force), or start another folder"
+        )
     return described
 
 

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from dots import LENGTH, Dots
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from palpate.checkpoint import read_state
+from palpate.checkpoint import read_state, write_state
 from palpate.control import settings
 from palpate.control.ppo import HELD_OUT_SEED, Run, Standardised, play, train
 from palpate.training.loop import Interrupted
@@ -123,6 +124,35 @@ class TestStopping:
         assert began == [0, 1, 2, 2]
         assert [step for step, *_ in found["curve"]] == [0, 160, 240]
         same(saved(tmp_path / "resumed"), straight[1])
+
+    @pytest.mark.parametrize(
+        ("group", "change"),
+        [
+            ("facts", {"rollout": 99}),
+            ("facts", {"curve": []}),
+            ("facts", {"random": 0}),
+            ("moments", {}),
+            ("moments", {"0.velocity": torch.zeros(2)}),
+            ("moments", {"0.step": torch.zeros(()), "0.exp_avg": torch.zeros(()), "0.exp_avg_sq": torch.zeros(())}),
+            ("policy", {}),
+        ],
+        ids=str,
+    )
+    def test_a_checkpoint_with_anything_in_it(
+        self, run: Run, tmp_path: Path, group: str, change: dict[str, Any]
+    ) -> None:
+        path = tmp_path / "checkpoint" / "state.safetensors"
+        run.begin()
+        run.advance()
+        run.save(path)
+        groups, facts = read_state(path)
+        write_state(
+            path, groups if group == "facts" else groups | {group: change}, facts | (change if group == "facts" else {})
+        )
+        with pytest.raises(
+            ValueError, match=r"state\.safetensors is damaged or was not written by palpate \(.*\); restore"
+        ):
+            train(run, tmp_path)
 
 
 def saved(folder: Path) -> dict[str, dict[str, torch.Tensor]]:

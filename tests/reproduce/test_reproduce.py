@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ import palpate
 from palpate.checkpoint import read_state
 from palpate.disk import alone
 from palpate.reproduce import crew, presets, runs, sets
-from palpate.reproduce.campaign import choose_preset, most_jobs, reproduce, tables_and_figures
+from palpate.reproduce.campaign import choose_preset, make_runs, most_jobs, reproduce, tables_and_figures
 from palpate.reproduce.crew import Halted, Outcome
 from palpate.reproduce.presets import Case, cases
 from palpate.reproduce.runs import Place, perform
 from palpate.runlog import read_log
+from palpate.training.loop import Interrupted
 from palpate.training.notes import NonFiniteLoss
 from palpate.workers import WorkerError
 
@@ -155,25 +156,50 @@ class TestRuns:
         assert resumed["curve"] == whole["curve"]
         assert not place.run(case).exists()
 
-    @pytest.mark.parametrize(
-        ("change", "continued"), [({}, True), ({"compile": True}, False), ({"device": "cuda"}, False)]
-    )
-    def test_a_run_of_another_device_starts_again(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], continued: bool
+    def test_an_old_result_stays_until_its_new_run_is_measured(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = planned = vanilla("ours", seeds=2)
+        write(place.out / "sprites", [row("vanilla", "ours", seed, 0.1) for seed in range(2)])
+        old = place.result(second).read_bytes()
+        (place.model(second) / "weights").mkdir(parents=True)
+
+        def stopped(case: Case, place: Place, folder: Path, watch: Any) -> Any:
+            if case == second:
+                raise KeyboardInterrupt
+            return {"settings": case.settings()}, {}
+
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "measured", stopped)
+            with pytest.raises(Halted, match="1 of 2 runs are finished"):
+                make_runs(planned, place, force=True, show=False)
+        assert result(place, first)["settings"]
+        assert place.result(second).read_bytes() == old
+        assert (place.model(second) / "weights").exists()
+        # The command that continues has no --force, and still repeats what is left.
+        monkeypatch.setattr(runs, "measured", lambda case, *_: ({"settings": case.settings()}, {}))
+        report = make_runs(planned, place, show=False)
+        assert (report.finished, report.skipped) == (["sprites/vanilla-ours-1"], ["sprites/vanilla-ours-0"])
+        assert result(place, second)["settings"]
+        assert not place.model(second).exists()
+
+    def test_an_unfinished_run_with_another_interval_is_refused(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (case,) = vanilla("supervised")
-        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-        place.run(case).mkdir(parents=True)
-        training = asdict(replace(place, device=None).training(case)) | change
-        (place.run(case) / "run.json").write_text(json.dumps({"training": training}))
+        fit = runs.fit
 
-        def fit(data: Any, *, out: Path, resume: bool, **settings: Any) -> Any:
-            assert out.exists() == resume == continued
-            out.mkdir(exist_ok=True)
-            (out / "metrics.jsonl").touch()
-            raise NonFiniteLoss("not finite: agent")
+        def interrupted(data: Any, *, watch: Any, **settings: Any) -> Any:
+            return fit(data, watch=lambda *_: signal.raise_signal(signal.SIGINT), **settings)
 
-        monkeypatch.setattr(runs, "fit", fit)
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "fit", interrupted)
+            with pytest.raises(Interrupted):
+                perform(case, place)
+        other = replace(case, training=replace(case.training, log_every=2))
+        assert place.run(other) == place.run(case)
+        with pytest.raises(ValueError, match="made with other settings: log_every was 1 and is 2; .*--force"):
+            perform(other, place)
         assert perform(case, place)
 
     @pytest.mark.usefixtures("no_figures")
@@ -276,8 +302,10 @@ class TestSeveralProcesses:
         place.run(held).parent.mkdir(parents=True)
         with alone(place.run(held)):
             report = reproduce(planned, place, show=False)
+            before = place.result(free).read_bytes()
             with pytest.raises(OSError, match="another process is working in vanilla-supervised-0"):
-                reproduce(planned, place, force=True, show=False)
+                reproduce([free, held], place, force=True, show=False)
+            assert place.result(free).read_bytes() == before
         assert (report.finished, report.busy, report.failed) == (
             ["sprites/vanilla-supervised-1"], ["sprites/vanilla-supervised-0"], {}
         )  # fmt: skip

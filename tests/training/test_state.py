@@ -27,7 +27,7 @@ from toys import (
     weights,
 )
 
-from palpate.checkpoint import read_state, write_state
+from palpate.checkpoint import FORMAT, read_state, write_state
 from palpate.data.sources import Resident
 from palpate.data.transitions import Batch
 from palpate.refine import Correction
@@ -196,7 +196,7 @@ def test_round_trip(tmp_path: Path) -> None:
     facts = {"step": 3, "best_value": 0.1 + 0.2, "none": None}
     write_state(path, groups, facts)
     back, facts_back = read_state(path)
-    assert facts_back == facts
+    assert facts_back == {"format": FORMAT, **facts}
     assert list(back) == ["model", "best"]
     assert same(back["model"], groups["model"])
     assert back["best"] == {}

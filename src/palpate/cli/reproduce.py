@@ -58,7 +58,7 @@ class Reproduce:
     keep_models: bool = False
     """Keep the trained models of new runs in OUT/EXPERIMENT/models, for `palpate evaluate` and `export`."""
     force: bool = False
-    """Delete existing results of these runs, and repeat them."""
+    """Repeat these runs from their start; an existing result is replaced when its new run is measured."""
 
     def __call__(self) -> None:
         from palpate.contest.games import WORLD, demand_models, demand_ppo, learned_by

@@ -162,7 +162,7 @@ def demand_models(planned: list[Case], place: Place) -> None:
     """Refuse existing representations of which only the numbers were kept."""
     for case in planned:
         path = place.result(case)
-        if not path.exists() or place.model(case).exists():
+        if not place.is_done(case) or place.model(case).exists():
             continue
         if json.loads(path.read_text(encoding="utf-8")).get("diverged"):
             raise ValueError(f"{path}: {DIVERGED}; choose the others with --methods")

@@ -9,6 +9,7 @@ Legend: e episodes.
 import math
 from collections.abc import Callable
 from functools import partial
+from operator import index
 from pathlib import Path
 from typing import Any, final
 
@@ -23,12 +24,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from torch import Tensor
 
 import palpate.envs  # noqa: F401 - makes the ids known
-from palpate.checkpoint import read_state, write_state
+from palpate.checkpoint import read_checkpoint, require_same_shapes, used, write_state
 from palpate.config import TrainingConfig
 from palpate.control import settings
 from palpate.control.wrapping import wrap
 from palpate.encoders import SmallCNN
 from palpate.interrupts import interrupt_between_steps
+from palpate.optimizers import expected_moments
 from palpate.representation import Representation
 from palpate.training.loop import Interrupted, training_device
 
@@ -186,15 +188,28 @@ class Run:
         write_state(path, {"policy": policy.state_dict(), "moments": moments}, facts)
 
     def restore(self, path: Path) -> None:
-        groups, facts = read_state(path)
-        policy = self.ppo.policy
-        policy.load_state_dict(groups["policy"])
-        optimizer = policy.optimizer.state_dict()
-        for key, value in groups["moments"].items():
-            index, name = key.split(".")
-            optimizer["state"].setdefault(int(index), {})[name] = value
-        policy.optimizer.load_state_dict(optimizer)
-        self.rollout, self.random, self.curve = facts["rollout"], facts["random"], facts["curve"]
+        groups, facts = read_checkpoint(path)
+        policy, most = self.ppo.policy, self.steps // settings.rollout_steps()
+        with used(path):
+            rollout, random, curve, moments = (
+                index(facts["rollout"]),
+                facts["random"],
+                facts["curve"],
+                groups["moments"],
+            )
+            if not 0 <= rollout <= most or bool(rollout) != bool(moments):
+                raise TypeError(f"rollout is {rollout} of {most}, with {len(moments)} moments of the optimiser")
+            if random.keys() != {"return", "goals"} or not curve or any(len(point) != 3 for point in curve):
+                raise TypeError(f"random is {random} and curve is {curve}")
+            expected = {"policy": policy.state_dict(), "moments": expected_moments([policy.optimizer], moments)}
+            require_same_shapes(groups, expected)
+            policy.load_state_dict(groups["policy"])
+            optimizer = policy.optimizer.state_dict()
+            for key, value in moments.items():
+                number, name = key.split(".")
+                optimizer["state"].setdefault(int(number), {})[name] = value
+            policy.optimizer.load_state_dict(optimizer)
+        self.rollout, self.random, self.curve = rollout, random, curve
         self.ppo.num_timesteps = self.step
 
 

@@ -63,7 +63,7 @@ class Transitions:
         self._episode = None if episode is None else arrays.as_episodes(episode, len(a))
         self._index: np.ndarray | None = None  # the rows of a subset
         self._file: h5py.File | None = None
-        self._source = "memory" if isinstance(o, np.ndarray) else o.file.filename
+        self._source = "memory" if isinstance(o, np.ndarray) else os.path.abspath(o.file.filename)
         self.attributes = dict(attributes or {})
         self.observation_shape: tuple[int, ...] = self._canonical(np.empty((0, *o.shape[1:]))).shape[1:]
         if len(self.observation_shape) == 3 and 1 in self.observation_shape[1:]:

@@ -1,19 +1,22 @@
 """A model as a folder: `config.json` and `model.safetensors`. Loading never unpickles."""
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from palpate.checkpoint import packed, read_state
+from palpate.checkpoint import difference, packed, read_state
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.disk import as_json, write_together
+from palpate.disk import as_json, write_whole
 from palpate.methods.base import Model
 from palpate.traits import method_class
 
 FORMAT_VERSION = 6  # no other is read
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+NEW_WEIGHTS = ".model.safetensors.new"  # until `config.json` is replaced; a killed process may leave them
 
 
 def build(config: ModelConfig) -> Model:
@@ -26,21 +29,32 @@ def build(config: ModelConfig) -> Model:
 
 
 def save_model(model: Model, folder: Path, facts: dict[str, Any], *, overwrite: bool = True) -> None:
-    """Write the two files; `config.json` holds the model's configuration and `facts`."""
-    path = folder / "config.json"
+    """Write the two files; `config.json` holds the model's configuration and `facts`.
+
+    The folder holds the old model until `config.json` is replaced, and the new one from then on.
+    """
+    path, fresh = folder / CONFIG, folder / NEW_WEIGHTS
     weights, checksum = packed({"model": model.lasting_state()}, {})
     described = {"format_version": FORMAT_VERSION, "weights": checksum, "model": asdict(model.config), **facts}
     if not overwrite and path.exists() and path.read_bytes() != as_json(described):
         raise FileExistsError(
             f"{folder} holds another model; overwrite it with overwrite=True, or choose another folder"
         )
+    if not overwrite and not path.exists() and (folder / "run.json").exists():
+        raise FileExistsError(f"{folder} holds an unfinished run; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    write_together({folder / "model.safetensors": weights, path: as_json(described)})
+    write_whole(fresh, weights)
+    try:
+        write_whole(path, as_json(described))
+    except OSError:
+        fresh.unlink()
+        raise
+    os.replace(fresh, folder / WEIGHTS)
 
 
 def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     """The model in evaluation mode, and the facts saved with it."""
-    path = folder / "config.json"
+    path, weights = folder / CONFIG, folder / WEIGHTS
     if not folder.exists():
         raise FileNotFoundError(f"there is no folder {folder}")
     if not path.is_file() and (folder / "run.json").is_file():
@@ -54,33 +68,30 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         version = facts.pop("format_version")
         if version != FORMAT_VERSION:
             raise ValueError(
-                f"it has format_version {version!r}, this palpate reads only {FORMAT_VERSION}: load it with the "
-                f"palpate that saved it ({facts.get('palpate_version', 'unknown')}), or train again"
+                f"it has format_version {version!r}, and this palpate reads only {FORMAT_VERSION}: train again, or "
+                f"load it with a palpate of that format (saved by {facts.get('palpate_version', 'an unknown version')})"
             )
         checksum = str(facts.pop("weights"))
         config = _config(facts.pop("model"))
         _require_origin(config, facts.get("origin"))
+        _require_facts(facts.get("training", {}), facts.get("findings", []))
         with torch.device("meta"):  # no memory: the file may claim any size
-            expected = _shapes(build(config))
+            expected = build(config).lasting_state()
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error!s:.500}") from error
-    groups, _ = read_state(folder / "model.safetensors", checksum)
-    state = groups.get("model", {})
-    found = {name: tuple(value.shape) for name, value in state.items()}
-    for name in [*expected, *found]:
-        if expected.get(name) != found.get(name):
-            raise ValueError(
-                f"{folder / 'model.safetensors'} does not match {path}: the shape of {name} is "
-                f"{found.get(name, 'missing')}, not {expected.get(name, 'missing')}"
-            )
+    try:
+        groups, _ = read_state(weights, checksum)
+    except (ValueError, FileNotFoundError):
+        if not (folder / NEW_WEIGHTS).exists():
+            raise
+        weights = folder / NEW_WEIGHTS
+        groups, _ = read_state(weights, checksum)
+    if wrong := difference(groups, {"model": expected}):
+        raise ValueError(f"{weights} does not match {path}: {wrong}")
     model = build(config)
     model.take_down_scaffold()
-    model.load_state_dict(state)
+    model.load_state_dict(groups["model"])
     return model.eval(), facts
-
-
-def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in model.lasting_state().items()}
 
 
 def _config(values: dict[str, Any]) -> ModelConfig:
@@ -95,3 +106,10 @@ def _require_origin(config: ModelConfig, origin: Any) -> None:
     numbers = torch.tensor(origin).float()
     if numbers.shape != (config.n,) or not numbers.isfinite().all():
         raise ValueError(f"origin is {origin}; allowed are {config.n} numbers")
+
+
+def _require_facts(training: Any, findings: Any) -> None:
+    if not isinstance(training, dict):
+        raise ValueError(f"training is {training!r}; allowed are settings by name")
+    if not isinstance(findings, list) or not all(isinstance(finding, str) for finding in findings):
+        raise ValueError(f"findings is {findings!r}; allowed is a list of sentences")

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from palpate.collecting.parts import Stopped
 from palpate.config import TrainingConfig
+from palpate.disk import write_whole
 from palpate.progress import bar
 from palpate.reproduce.crew import Halted, Outcome, attempt, side_by_side
 from palpate.reproduce.plots import draw
 from palpate.reproduce.presets import EXPERIMENTS, PRESETS, Case, Preset
-from palpate.reproduce.runs import Place
+from palpate.reproduce.runs import Place, repeat
 from palpate.reproduce.sets import gather, sets_on_disk
 from palpate.reproduce.tables import write_table
 from palpate.settings import demand_same
@@ -68,15 +69,15 @@ def make_runs(
     """Run the cases without a JSON, `jobs` at a time (None: `most_jobs`).
 
     A failed run does not stop the others. Ctrl-C raises `Halted`; the next call continues unfinished runs. Several
-    processes may share a folder: a case that another process runs is passed over. `force` deletes earlier results.
+    processes may share a folder: a case that another process runs is passed over. `force` repeats all cases; an earlier
+    result is replaced when its new run is measured.
     """
     jobs = most_jobs(cases, place.device) if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}; allowed is 1 or more")
     if force:
-        for case in cases:
-            place.clear(case)
-    done = [case for case in cases if _is_done(case, place.result(case))]
+        repeat(cases, place)
+    done = [case for case in cases if _is_done(case, place)]
     todo = [case for case in cases if case not in done]
     outcomes: list[Outcome] = []
     steps = {_label(case): 0 for case in todo}
@@ -96,7 +97,7 @@ def make_runs(
                     outcomes.append(outcome)
                     report(outcome.case, outcome.case.steps, "")
                     if outcome.trace:
-                        place.trace(outcome.case).write_text(outcome.trace, encoding="utf-8")
+                        write_whole(place.trace(outcome.case), outcome.trace.encode())
     except (Halted, Stopped, KeyboardInterrupt) as error:
         finished = len(done) + sum(outcome.state in ("finished", "existed") for outcome in outcomes)
         raise Halted(f"{str(error) or 'stopped'}; {finished} of {len(cases)} runs are finished") from None
@@ -112,10 +113,11 @@ def _label(case: Case) -> str:
     return f"{case.experiment}/{case.name}"
 
 
-def _is_done(case: Case, path: Path) -> bool:
-    """Whether the JSON of this case exists. A JSON that was made with other settings is refused."""
-    if not path.exists():
+def _is_done(case: Case, place: Place) -> bool:
+    """Whether this case need not run. A JSON that was made with other settings is refused."""
+    if not place.is_done(case):
         return False
+    path = place.result(case)
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
     except (ValueError, KeyError, TypeError) as error:

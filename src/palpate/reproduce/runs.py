@@ -7,7 +7,8 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from pathlib import Path
@@ -19,12 +20,12 @@ import torch
 from palpate.api import evaluate, fit
 from palpate.config import TrainingConfig
 from palpate.disk import alone, remove, write_whole
-from palpate.reproduce.presets import NOT_A_SETTING, Case
+from palpate.reproduce.presets import Case
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, write_json
 from palpate.reproduce.samples import samples
 from palpate.reproduce.sets import held_back, training_data
-from palpate.runlog import read_log
+from palpate.runlog import RUN, read_log
 from palpate.training.loop import training_device
 from palpate.training.notes import NonFiniteLoss
 from palpate.training.state import steps_done
@@ -64,33 +65,41 @@ class Place:
         """The traceback of a failed run."""
         return self.run(case).with_name(f"{case.name}.error.txt")
 
-    def clear(self, case: Case) -> None:
-        """Delete the results of a case, and its unfinished run."""
-        self.run(case).parent.mkdir(parents=True, exist_ok=True)
-        with alone(self.run(case)):
-            for path in (self.result(case), self.result(case).with_suffix(".npz"), self.model(case), self.run(case)):
-                remove(path)
+    def is_done(self, case: Case) -> bool:
+        """Whether the case has a result, and no unfinished run that will replace it."""
+        return self.result(case).exists() and not self.run(case).exists()
+
+
+def repeat(cases: Sequence[Case], place: Place) -> None:
+    """Begin the cases again: each gets an empty folder of a run, and keeps its result until that run is measured."""
+    with ExitStack() as locks:  # all of them, before anything changes
+        for case in cases:
+            place.run(case).parent.mkdir(parents=True, exist_ok=True)
+            locks.enter_context(alone(place.run(case)))
+        for case in cases:
+            remove(place.run(case))
+            place.run(case).mkdir()
 
 
 def perform(case: Case, place: Place, watch: Watch | None = None) -> bool:
-    """Train, measure, and write the JSON. An interrupted run is continued. Returns False if the JSON exists.
+    """Train, measure, and write the JSON. An interrupted run is continued. Returns False if the case is done.
 
     A non-finite loss is a result; other errors are raised. `Busy` is raised if another process has this case.
     """
     folder, path = place.run(case), place.result(case)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with alone(folder):
-        if path.exists():  # written by another process after this one started
+        if place.is_done(case):  # by another process after this one started
             return False
         row, arrays = measured(case, place, folder, watch)
+        copy = place.model(case).with_name(f".{case.name}.copy")  # a reader sees the whole model or none
+        for earlier in (path, path.with_suffix(".npz"), place.model(case), copy):
+            remove(earlier)
         if arrays:
             content = io.BytesIO()
             np.savez_compressed(content, allow_pickle=False, **arrays)
             write_whole(path.with_suffix(".npz"), content.getvalue())
         if row.get("scores") and (place.keep_models or case.world in place.keep_worlds):
-            copy = place.model(case).with_name(f".{case.name}.copy")  # a reader sees the whole model or none
-            for earlier in (copy, place.model(case)):  # of a process that was killed here
-                remove(earlier)
             shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("checkpoint"))
             os.replace(copy, place.model(case))
         write_json(path, row)
@@ -108,7 +117,6 @@ def measured(
     device = training_device(config)
     data = training_data(case, place.data, device)
     test, reference = held_back(case, place.data)
-    resume = _continues(folder, config)
     resumed_at = steps_done(folder)
     scores, facts, arrays = {}, {}, {}
     if config.compile:  # cases that share a process are compiled separately
@@ -123,7 +131,7 @@ def measured(
                 encoder=case.encoder,
                 training=config,
                 test=test.subset(slice(0, min(case.watched_triples, len(test)))),
-                resume=resume,
+                resume=(folder / RUN).exists(),
                 progress=False,
                 watch=watch,
                 **case.fit,
@@ -151,19 +159,6 @@ def measured(
         **provenance(device),
     }
     return row, arrays
-
-
-def _continues(folder: Path, config: TrainingConfig) -> bool:
-    """Whether the unfinished run in `folder` can be continued. One with another device, precision or intervals cannot;
-    it is deleted, so that it starts again."""
-    try:
-        begun = json.loads((folder / "run.json").read_bytes())["training"]
-        same = all(begun[name] == getattr(config, name) for name in NOT_A_SETTING)
-    except (OSError, ValueError, LookupError, TypeError):
-        same = False
-    if not same:
-        remove(folder)
-    return same
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from palpate.checkpoint import read_facts, read_state, used, write_state
+from palpate.checkpoint import read_checkpoint, read_facts, require_same_shapes, used, write_state
+from palpate.optimizers import expected_moments
+from palpate.training.notes import Notes
 from palpate.training.step import Run
 
 
@@ -28,7 +30,7 @@ def save(run: Run, folder: Path) -> None:
         "model": run.plain.state_dict(),
         "optimizer": moments,
         "best": run.best,
-        "notes": {"sums": run.notes.sums, "count": run.notes.count},
+        "notes": _kept(run.notes),
         "random": {"generator": run.generator.get_state()},
         "feed": run.feed.memory(),
     }
@@ -40,19 +42,41 @@ def restore(run: Run, folder: Path | None) -> None:
     """Continue from the folder's checkpoint, if there is one."""
     if folder is None or not _checkpoint(folder).exists():
         return
-    groups, facts = read_state(_checkpoint(folder))
-    with used(_checkpoint(folder)):
+    path = _checkpoint(folder)
+    groups, facts = read_checkpoint(path)
+    with used(path):
         _take(run, groups, facts)
+    found = groups["notes"]
+
+    def restore_notes(notes: Notes) -> None:
+        with used(path):
+            require_same_shapes({"notes": found}, {"notes": _kept(notes)})
+            for name, value in _kept(notes).items():
+                value.copy_(found[name])
+
+    run.restore_notes = restore_notes
 
 
 def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:
     step, best = index(facts["step"]), facts["best_value"]
-    known = isinstance(best, float | None) and (best is not None) == bool(groups["best"])
-    if not 0 <= step <= run.config.steps or not known:
+    if not 0 < step <= run.config.steps or not isinstance(best, float | None):
         raise TypeError(f"step is {step} of {run.config.steps} and best_value {best!r}")
+    moments_there = groups["optimizer"]
+    if not moments_there:
+        raise TypeError("the optimiser's moments are missing")
+    expected = {
+        "model": run.plain.state_dict(),
+        "optimizer": expected_moments([wrapped.optimizer for wrapped in run.optimizers], moments_there),
+        "best": {} if best is None else run.plain.lasting_state(),
+        # How many readings there are is not known before the first step.
+        "notes": {"sums": torch.empty(groups["notes"]["sums"].numel()), "count": torch.empty(())},
+        "random": {"generator": run.generator.get_state()},
+        "feed": run.feed.memory(),
+    }
+    require_same_shapes(groups, expected)
     run.plain.load_state_dict(groups["model"])
     learned = _learned(run)
-    for key, value in groups["optimizer"].items():
+    for key, value in moments_there.items():
         number, name = key.split(".")
         parameter, moments = learned[int(number)]
         # Moments take the parameter's memory layout, the step counter its device.
@@ -61,7 +85,6 @@ def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any])
     if best is not None:
         run.best = {name: value.to(run.device) for name, value in groups["best"].items()}
         run.best_value = best
-    run.kept_notes = {name: value.to(run.device) for name, value in groups["notes"].items()}
     run.generator.set_state(groups["random"]["generator"])
     for name, value in run.feed.memory().items():
         value.copy_(groups["feed"][name])
@@ -71,6 +94,10 @@ def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any])
 
 def _checkpoint(folder: Path) -> Path:
     return folder / "checkpoint" / "state.safetensors"
+
+
+def _kept(notes: Notes) -> dict[str, Tensor]:
+    return {"sums": notes.sums, "count": notes.count}
 
 
 def _learned(run: Run) -> list[tuple[nn.Parameter, dict[str, Tensor]]]:

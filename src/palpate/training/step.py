@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from palpate.config import SettledTraining
+from palpate.config import Precision, SettledTraining, TrainingConfig
 from palpate.methods.base import Loss, Model
 from palpate.optimizers import make_optimizers
 from palpate.training.feeds import Feed
@@ -23,14 +23,18 @@ TIE = 0.03
 EAGER_STEPS = 3  # before a graph is captured: memory settles and kernels are chosen
 
 
+def precision_on(device: torch.device, config: TrainingConfig) -> Precision:
+    """The arithmetic of the encoders: the given one, or that of the device."""
+    return config.precision or ("bf16-mixed" if device.type == "cuda" else "32-true")
+
+
 class Run:
     """A model, its feed and its optimisers on the device."""
 
     def __init__(self, model: Model, feed: Feed, config: SettledTraining, device: torch.device) -> None:
         self.device = device
-        precision = config.precision or ("bf16-mixed" if device.type == "cuda" else "32-true")
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else it prints precision and hardware
-        self.fabric = Fabric(accelerator=device.type, devices=1, precision=precision)
+        self.fabric = Fabric(accelerator=device.type, devices=1, precision=precision_on(device, config))
         self.config, self.feed, self.step = config, feed, 0
         self.plain = model.to(device)
         if device.type == "cuda":
@@ -53,7 +57,7 @@ class Run:
         self.progress = torch.zeros((), device=device)
         feed.connect(self._contacts, self._uncertainty)
         self.notes: Notes | None = None
-        self.kept_notes: dict[str, Tensor] = {}
+        self.restore_notes: Callable[[Notes], None] = lambda notes: None  # the first step makes the notes
         if config.compile:
             model.compile_step()
         self.model.train()
@@ -75,8 +79,7 @@ class Run:
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         if self.notes is None:
             self.notes = Notes([*loss.terms, "gradient"], list(loss.readings), self.device)
-            self.notes.sums += self.kept_notes.get("sums", 0.0)
-            self.notes.count += self.kept_notes.get("count", 0.0)
+            self.restore_notes(self.notes)
         # If this flag is set, optimisers change neither weights nor moments; the host is not involved.
         stop = self.notes.add([*loss.terms.values(), norm], list(loss.readings.values()))
         for optimizer in self.optimizers:
