@@ -271,7 +271,7 @@ class TestAlign:
         rows = vectors().rows(slice(0, 9))
         assert torch.equal(aligned.would_touch(rows.o, rows.a), feeler.would_touch(rows.o, rows.a))
 
-    @pytest.mark.filterwarnings("ignore:after the best translation")  # six steps learn nothing
+    @pytest.mark.filterwarnings("ignore:after the best motion")  # six steps learn nothing
     def test_least_squares_over_agent_and_object(self, feeler: Representation) -> None:
         labelled = labelled_vectors()
         o, truth = labelled.transitions.rows(slice(None)).o, labelled.truth

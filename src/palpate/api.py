@@ -46,6 +46,7 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
     encoding, contact, would_touch = _answers(model, labelled)
     known = None if reference is None else (_answers(model, reference)[0], reference.truth)
     return measure(
+        model.model.group,
         encoding,
         labelled.truth,
         contact=contact,

@@ -76,9 +76,10 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
 
 
 def aligned_positions(model: Representation, labelled: Labelled) -> Encoding:
-    """The estimates for all rows, translated onto the true positions."""
+    """The estimates for all rows, moved onto the true positions."""
     encoding, kind = model.encode(labelled.transitions.rows(slice(None)).o), model.model
-    return aligned(encoding, labelled.truth, places_object=kind.places_object, tells_apart=kind.tells_apart)
+    traits = {"places_object": kind.places_object, "tells_apart": kind.tells_apart}
+    return aligned(kind.group, encoding, labelled.truth, **traits)
 
 
 class Backdrop(NamedTuple):

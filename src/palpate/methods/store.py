@@ -59,9 +59,10 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
             )
         checksum = str(facts.pop("weights"))
         config = _config(facts.pop("model"))
-        _require_origin(config, facts.get("origin"))
         with torch.device("meta"):  # no memory: the file may claim any size
-            expected = _shapes(build(config))
+            planned = build(config)
+            expected, numbers = _shapes(planned), len(planned.group.identity())
+        _require_origin(numbers, facts.get("origin"))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error!s:.500}") from error
     groups, _ = read_state(folder / "model.safetensors", checksum)
@@ -89,9 +90,9 @@ def _config(values: dict[str, Any]) -> ModelConfig:
     return ModelConfig(**{**values, "observation_shape": shape, "objective": objective})
 
 
-def _require_origin(config: ModelConfig, origin: Any) -> None:
+def _require_origin(count: int, origin: Any) -> None:
     if origin is None:
         return
     numbers = torch.tensor(origin).float()
-    if numbers.shape != (config.n,) or not numbers.isfinite().all():
-        raise ValueError(f"origin is {origin}; allowed are {config.n} numbers")
+    if numbers.shape != (count,) or not numbers.isfinite().all():
+        raise ValueError(f"origin is {origin}; allowed are {count} numbers")
