@@ -149,7 +149,9 @@ class Representation:
         return self._answer(observation, parts)
 
     def _actions(self, action: Any) -> Iterator[Tensor]:
-        return self._blocks(_vectors("action", action, len(action), self.model.group.action_width))
+        actions = _vectors("action", action, len(action), self.model.group.action_width)
+        self.model.inputs.require_finite(actions)
+        return self._blocks(actions)
 
     def _batches(self, observation: Any) -> Iterator[Tensor]:
         return self._blocks(self.canonical(observation))
