@@ -172,8 +172,8 @@ class TestSupervised:
         scores = palpate.evaluate(model, labelled)
         assert scores.l_test < 0.5 * scores.constant["l_test"]
         assert scores.contact_auroc is None
-        with pytest.raises(ValueError, match="this model is 'supervised', which does not predict contacts"):
-            model.contact(*labelled.transitions.rows(slice(0, 2)))
+        rows = labelled.transitions.rows(slice(0, 2))
+        assert (model.contact(*rows), model.would_touch(rows.o, rows.a), model.border(rows.o)) == (None, None, None)
 
     def test_on_a_world(self) -> None:
         world = stream_world("palpate/SpritesAnisotropic-v0", size=20)
@@ -263,8 +263,7 @@ class TestEncode:
 
     def test_objectives_without_a_body(self) -> None:
         model, rows = palpate.fit(vectors(), objective="paper", **SHORT), vectors().rows(slice(0, 5))
-        with pytest.raises(ValueError, match="this model is 'paper', which does not predict contacts"):
-            model.would_touch(rows.o, rows.a)
+        assert model.would_touch(rows.o, rows.a) is None
         assert palpate.evaluate(model, labelled_vectors()).would_touch_auroc is None
 
 

@@ -59,21 +59,21 @@ class Representation:
 
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
-        """Probability [b] of contact, from the observations before and after."""
+        """Probability [b] of contact, from the observations before and after; None for a model without contacts."""
         _require_equal_lengths(observation=observation, action=action, next_observation=next_observation)
         triples = zip(self._batches(observation), self._actions(action), self._batches(next_observation), strict=True)
-        return self._contacts(observation, [self.model.contact(*triple) for triple in triples])
+        return self._answer(observation, [self.model.contact(*triple) for triple in triples])
 
     @torch.no_grad()
     def would_touch(self, observation: Any, action: Any) -> Any:
         """Probability [b] of contact when the agent moves by `action`, predicted by geometry before the move.
 
         It is 1/2 for a path that just reaches the boundary, as if half of all paths were in contact. If contacts are
-        rarer, more of the predicted contacts are false positives.
+        rarer, more of the predicted contacts are false positives. None for a model without this geometry.
         """
         _require_equal_lengths(observation=observation, action=action)
         pairs = zip(self._batches(observation), self._actions(action), strict=True)
-        return self._contacts(observation, [self.model.would_touch(o, a) for o, a in pairs])
+        return self._answer(observation, [self.model.would_touch(o, a) for o, a in pairs])
 
     @torch.no_grad()
     def distances(self, observation: Any, next_observation: Any) -> Any:
@@ -142,11 +142,6 @@ class Representation:
         if answer is None:
             return None
         return self._like(observation, answer[:, 0] if answer.shape[1] == 1 else answer)
-
-    def _contacts(self, observation: Any, parts: Sequence[Tensor | None]) -> Any:
-        if parts[0] is None:
-            raise ValueError(f"this model is {self.config.method!r}, which does not predict contacts")
-        return self._answer(observation, parts)
 
     def _actions(self, action: Any) -> Iterator[Tensor]:
         actions = _vectors("action", action, len(action), self.model.group.action_width)

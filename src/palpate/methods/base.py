@@ -87,7 +87,6 @@ class Model(nn.Module, ABC):
 
     places_object: ClassVar[bool] = True  # else `objects` is a latent, read by a probe fitted to true states
     tells_apart: ClassVar[bool] = True  # else true states decide which of the two points is the agent
-    predicts: ClassVar[bool] = False  # whether `would_touch` and `uncertainty` give values
     scaffold: ClassVar[tuple[str, ...]] = ()  # parts that only training needs
     not_judged: frozenset[str] = frozenset()  # terms that do not measure the positions
 
