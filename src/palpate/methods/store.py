@@ -11,7 +11,8 @@ from palpate.checkpoint import packed, read_state
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.disk import as_json, write_together
 from palpate.methods.base import Model
-from palpate.traits import method_class
+from palpate.methods.contact import Contact
+from palpate.traits import METHODS, method_class
 
 FORMAT_VERSION = 6  # no other is read
 
@@ -19,8 +20,10 @@ FORMAT_VERSION = 6  # no other is read
 def build(config: ModelConfig) -> Model:
     """A model with fresh weights."""
     kind = method_class(config.method)
-    if not issubclass(kind, Model):
-        raise ValueError(f"method is {config.method!r}, which is not a model of palpate")
+    if config.method not in METHODS and not issubclass(kind, Contact):
+        raise ValueError(
+            f"method is {config.method!r}; allowed is module:Class for a subclass of {METHODS['contact'].home}"
+        )
     model: Model = kind(config)
     return model
 
