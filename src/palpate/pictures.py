@@ -78,8 +78,7 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
 def aligned_positions(model: Representation, labelled: Labelled) -> Encoding:
     """The estimates for all rows, moved onto the true positions."""
     encoding, kind = model.encode(labelled.transitions.rows(slice(None)).o), model.model
-    traits = {"places_object": kind.places_object, "tells_apart": kind.tells_apart}
-    return aligned(kind.group, encoding, labelled.truth, **traits)
+    return aligned(kind.group, encoding, labelled.truth, places_object=kind.places_object, tells_apart=kind.tells_apart)
 
 
 class Backdrop(NamedTuple):
