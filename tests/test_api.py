@@ -172,8 +172,8 @@ class TestSupervised:
         scores = palpate.evaluate(model, labelled)
         assert scores.l_test < 0.5 * scores.constant["l_test"]
         assert scores.contact_auroc is None
-        with pytest.raises(ValueError, match="this model is 'supervised', which does not predict contacts"):
-            model.contact(*labelled.transitions.rows(slice(0, 2)))
+        rows = labelled.transitions.rows(slice(0, 2))
+        assert (model.contact(*rows), model.would_touch(rows.o, rows.a), model.border(rows.o)) == (None, None, None)
 
     def test_on_a_world(self) -> None:
         world = stream_world("palpate/SpritesAnisotropic-v0", size=20)
@@ -242,6 +242,18 @@ class TestEncode:
         with pytest.raises(ValueError, match="the arrays have {'observation': 5, 'action': 4} rows"):
             feeler.would_touch(rows.o, rows.a[:4])
 
+    @pytest.mark.parametrize("size", [1e30, 3e38])
+    def test_actions_whose_squares_are_not_finite(self, feeler: Representation, size: float) -> None:
+        """Refused as by `fit`, if only one action is that large; an agent may stay where it is."""
+        rows = vectors().rows(slice(0, 5))
+        huge = rows.a.clone()
+        huge[3, 0] = size
+        says = r"actions have a root mean square of .*e\+.*; allowed is .* their squares are not finite in float32"
+        for asked in (lambda: feeler.would_touch(rows.o, huge), lambda: feeler.contact(rows.o, huge, rows.o_next)):
+            with pytest.raises(ValueError, match=says):
+                asked()
+        assert feeler.would_touch(rows.o, torch.zeros(5, 2)).isfinite().all()
+
     @pytest.mark.parametrize("count", [4, 7])
     def test_triples_of_unequal_length(self, feeler: Representation, count: int) -> None:
         """Also by an even number, where pairs could be mixed up unnoticed."""
@@ -251,8 +263,7 @@ class TestEncode:
 
     def test_objectives_without_a_body(self) -> None:
         model, rows = palpate.fit(vectors(), objective="paper", **SHORT), vectors().rows(slice(0, 5))
-        with pytest.raises(ValueError, match="this model is 'paper', which does not predict contacts"):
-            model.would_touch(rows.o, rows.a)
+        assert model.would_touch(rows.o, rows.a) is None
         assert palpate.evaluate(model, labelled_vectors()).would_touch_auroc is None
 
 
@@ -271,7 +282,7 @@ class TestAlign:
         rows = vectors().rows(slice(0, 9))
         assert torch.equal(aligned.would_touch(rows.o, rows.a), feeler.would_touch(rows.o, rows.a))
 
-    @pytest.mark.filterwarnings("ignore:after the best translation")  # six steps learn nothing
+    @pytest.mark.filterwarnings("ignore:after the best motion")  # six steps learn nothing
     def test_least_squares_over_agent_and_object(self, feeler: Representation) -> None:
         labelled = labelled_vectors()
         o, truth = labelled.transitions.rows(slice(None)).o, labelled.truth
@@ -281,6 +292,20 @@ class TestAlign:
         torch.testing.assert_close(residual, torch.zeros(2), atol=1e-5, rtol=0)
         again = aligned.align({"observation": o, "agent": truth.agent, "object": truth.object})
         torch.testing.assert_close(again.encode(o).agent, after.agent)
+
+    def test_huge_positions(self, feeler: Representation, tmp_path: Path) -> None:
+        """Their sum is not finite in float32, their mean is."""
+        o, far = vectors().rows(slice(0, 9)).o, torch.full((9, 2), 3e38)
+        aligned = feeler.align({"observation": o, "agent": far})
+        aligned.save(tmp_path)
+        torch.testing.assert_close(palpate.load(tmp_path).encode(o).agent, far)
+
+    def test_a_frame_that_is_not_finite(self, feeler: Representation) -> None:
+        o, largest = vectors().rows(slice(0, 1)).o, feeler.to("cpu")
+        largest.model.inputs.unit.fill_(3e38)
+        known = -3.4e38 * largest.encode(o).agent.sign()  # finite, as the estimates are, and farther away
+        with pytest.raises(ValueError, match="the frame would move by .*it must be finite in float32"):
+            largest.align({"observation": o, "agent": known})
 
     def test_positions_that_contradict_the_frame(self, feeler: Representation) -> None:
         """Turned by half a turn, as by actions of the wrong sign, and larger; a few positions say too little."""

@@ -4,13 +4,14 @@ import pytest
 import torch
 from drawn import dimensions, quick, randn, seeds
 from hypothesis import given
+from tilted import Tilted
 from torch.testing import assert_close
 
 from palpate.groups import Group, Translations
 
 
 def groups(n: int) -> list[Group]:
-    return [Translations(n)]
+    return [Translations(n), *([Tilted()] if n == 2 else [])]
 
 
 @quick
@@ -19,6 +20,7 @@ def test_actions_and_poses(seed: int, n: int) -> None:
     for group in groups(n):
         z, z_next = (group.pose(randn(5, group.width, seed=seed + i)) for i in range(2))
         a = group.between(z, z_next)
+        assert z.shape == (5, group.pose_width)
         assert a.shape == (5, group.action_width)
         assert_close(group.act(z, a), z_next)
         assert_close(group.start(z, a, z_next), z)
@@ -62,12 +64,15 @@ def test_the_distance_of_poses(seed: int, n: int) -> None:
         assert_close(group.distance2(z, z), torch.zeros_like(distance2))
         assert_close(group.length2(group.between(z, other)), distance2)
         assert_close(group.length2(group.scaled(group.between(z, other), 3.0)), 9 * distance2)
+        larger, larger_other = group.scaled_pose(z, 3.0), group.scaled_pose(other, 3.0)
+        assert_close(group.between(larger, larger_other), group.scaled(group.between(z, other), 3.0))
+        assert_close(group.position(larger), 3 * group.position(z))
         started = group.start(z, group.between(z, z), other)  # of two estimates that differ, midway
         assert_close(group.distance2(z, started), distance2 / 4)
         assert_close(group.distance2(started, other), distance2 / 4)
 
 
-@pytest.mark.parametrize("group", groups(3), ids=lambda group: type(group).__name__)
+@pytest.mark.parametrize("group", [*groups(2), *groups(3)], ids=lambda group: type(group).__name__)
 def test_the_spread_is_the_mean_over_all_pairs(group: Group) -> None:
     z = group.pose(randn(6, group.width))
     pairs = [group.distance2(z[i], z[j]) for i in range(6) for j in range(6) if i != j]
@@ -84,3 +89,6 @@ def test_the_frame_recovers_a_known_motion(seed: int, n: int) -> None:
         noisy = true + 0.1 * randn(30, n, seed=seed + 2)
         left = (noisy - group.moved(learned, group.frame(learned, noisy))).square().sum()
         assert left < (noisy - true).square().sum()  # least squares fit the noise too
+        assert_close(group.moved(learned, group.identity().double()), learned)
+        assert len(group.identity()) == len(motion)
+        assert_close(group.difference(learned, true), learned - true)

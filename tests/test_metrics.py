@@ -1,5 +1,6 @@
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,18 +9,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from palpate import metrics
 from palpate.data.labelled import Truth
+from palpate.groups import Translations
 from palpate.methods.base import Encoding
-from palpate.metrics import (
-    TITLES,
-    affine_probe,
-    agent_frame,
-    aligned,
-    auroc,
-    axis_error,
-    isometry,
-    l_test,
-    measure,
+from palpate.metrics import TITLES, affine_probe, auroc, axis_error
+
+agent_frame, aligned, isometry, l_test, measure = (
+    partial(function, Translations(2))
+    for function in (metrics.agent_frame, metrics.aligned, metrics.isometry, metrics.l_test, metrics.measure)
 )
 
 

@@ -7,6 +7,7 @@ import torch
 from matplotlib.figure import Figure
 
 from palpate.data.labelled import Truth
+from palpate.groups import Translations
 from palpate.methods.base import Encoding
 from palpate.metrics import Scores, measure
 from palpate.report import write_report
@@ -20,7 +21,7 @@ def drawing() -> Figure:
 
 def scores() -> Scores:
     agent, thing = torch.rand(2, 50, 2, generator=torch.Generator().manual_seed(0))
-    return measure(Encoding(agent, thing[:, None]), Truth(agent, thing))
+    return measure(Translations(2), Encoding(agent, thing[:, None]), Truth(agent, thing))
 
 
 def write(path: Path, **changes: object) -> str:

@@ -48,6 +48,7 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
     encoding, contact, would_touch = _answers(model, labelled)
     known = None if reference is None else (_answers(model, reference)[0], reference.truth)
     return measure(
+        model.model.group,
         encoding,
         labelled.truth,
         contact=contact,
@@ -64,8 +65,8 @@ def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tenso
     for block in labelled.transitions.blocks():
         rows = labelled.transitions.rows(block)
         encodings.append(model.encode(rows.o))
-        contacts.append(model.contact(*rows) if model.model.separation() is not None else None)
-        touches.append(model.would_touch(rows.o, rows.a) if model.model.predicts else None)
+        contacts.append(model.contact(*rows))
+        touches.append(model.would_touch(rows.o, rows.a))
     encoding = Encoding(*map(_joined, zip(*encodings, strict=True)))  # type: ignore[arg-type]
     return encoding, _joined(contacts), _joined(touches)
 

@@ -57,7 +57,7 @@ class ModelConfig:
     observation_shape: tuple[int, ...]
     observation_dtype: Literal["uint8", "float32"] = "uint8"
     n: int
-    """Dimension of the actions."""
+    """Dimension of positions; for translations also that of the actions."""
     shrink: int = 1
     """Side, in pixels, of the squares over which pictures are averaged."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)

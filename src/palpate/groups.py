@@ -1,14 +1,16 @@
 """The group of the agent's actions: what a pose is, how an action moves it, and how far the frame is free.
 
-All code that compares, moves or aligns agents uses a group. A new group is a new class here.
+All code that compares, moves or aligns agents uses a group. A new group is a new class here, which `make_group` makes.
 Legend: n dimension of positions; `...` any batch shape.
 """
 
 from abc import ABC, abstractmethod
 from typing import final
 
+import torch
 from torch import Tensor
 
+from palpate.config import ModelConfig
 from palpate.geometry import Segment
 
 
@@ -17,6 +19,7 @@ class Group(ABC):
 
     n: int  # dimension of positions
     width: int  # numbers that a network outputs for a pose
+    pose_width: int  # numbers of a pose
     action_width: int  # numbers of an action
 
     @abstractmethod
@@ -41,7 +44,7 @@ class Group(ABC):
 
     @abstractmethod
     def compose(self, actions: Tensor) -> Tensor:
-        """One action for a sequence [..., t, n] of them."""
+        """One action for a sequence [..., t, action_width] of them."""
 
     @abstractmethod
     def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
@@ -49,7 +52,7 @@ class Group(ABC):
 
     @abstractmethod
     def spread2(self, z: Tensor) -> Tensor:
-        """Mean squared distance of two poses of a batch [b, width], a scalar."""
+        """Mean squared distance of two poses of a batch [b, pose_width], a scalar."""
 
     @abstractmethod
     def path(self, z: Tensor, a: Tensor) -> Segment:
@@ -68,12 +71,24 @@ class Group(ABC):
         """Actions with their lengths in another unit."""
 
     @abstractmethod
+    def scaled_pose(self, z: Tensor, factor: Tensor | float) -> Tensor:
+        """Poses with their lengths in another unit."""
+
+    @abstractmethod
     def length2(self, a: Tensor) -> Tensor:
         """Squared length of an action, `[...]`."""
 
+    def difference(self, position: Tensor, other: Tensor) -> Tensor:
+        """The vector from `other` to `position`, `[..., n]`; both are positions in the common frame."""
+        return position - other
+
+    @abstractmethod
+    def identity(self) -> Tensor:
+        """The frame, a vector, whose motion leaves every position where it is."""
+
     @abstractmethod
     def frame(self, learned: Tensor, true: Tensor) -> Tensor:
-        """The least-squares motion from learned positions [N, n] to true ones."""
+        """The least-squares motion from learned positions [N, n] to true ones, as a vector of numbers."""
 
     @abstractmethod
     def moved(self, position: Tensor, frame: Tensor) -> Tensor:
@@ -85,7 +100,7 @@ class Translations(Group):
     """Displacements of R^n: the paper's group. The frame is free up to one translation."""
 
     def __init__(self, n: int) -> None:
-        self.n = self.width = self.action_width = n
+        self.n = self.width = self.pose_width = self.action_width = n
 
     def pose(self, raw: Tensor) -> Tensor:
         return raw
@@ -123,11 +138,22 @@ class Translations(Group):
     def scaled(self, a: Tensor, factor: Tensor | float) -> Tensor:
         return a * factor
 
+    def scaled_pose(self, z: Tensor, factor: Tensor | float) -> Tensor:
+        return z * factor
+
     def length2(self, a: Tensor) -> Tensor:
         return a.square().sum(-1)
+
+    def identity(self) -> Tensor:
+        return torch.zeros(self.n)
 
     def frame(self, learned: Tensor, true: Tensor) -> Tensor:
         return (true - learned).mean(0)
 
     def moved(self, position: Tensor, frame: Tensor) -> Tensor:
         return position + frame
+
+
+def make_group(config: ModelConfig) -> Group:
+    """The group of a model's actions. No other code chooses one."""
+    return Translations(config.n)

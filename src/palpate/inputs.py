@@ -1,5 +1,7 @@
 """Observations and actions on a scale that networks train well on."""
 
+from typing import NoReturn
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -50,10 +52,13 @@ class Inputs(nn.Module):
         if unit == 0:
             raise ValueError("all actions are zero: nothing moved, so there is nothing to learn from")
         if not UNITS[0] < unit < UNITS[1]:
-            raise ValueError(
-                f"actions have a root mean square of {unit:.3g}; allowed is {UNITS[0]:g} to {UNITS[1]:g}: their "
-                "squares are not finite in float32, so use another unit"
-            )
+            _refuse(unit, 1.0)
+
+    def require_finite(self, actions: Tensor) -> None:
+        """Refuse actions [N, ...] that are too large for a trained model; those of length 0 are allowed."""
+        size, unit = float(self.group.length2(actions.double()).mean().sqrt()), float(self.unit)
+        if size >= UNITS[1] * unit:
+            _refuse(size, unit)
 
     def scaled(self, a: Tensor) -> Tensor:
         """Actions in units of their root mean square."""
@@ -86,6 +91,14 @@ class Inputs(nn.Module):
 def _parts(o: Tensor) -> tuple[Tensor, ...]:
     """Observations in parts of bounded size."""
     return o.split(max(1, CHUNK_BYTES // (4 * o[0].numel())))
+
+
+def _refuse(size: float, unit: float) -> NoReturn:
+    low, high = (limit * unit for limit in UNITS)
+    raise ValueError(
+        f"actions have a root mean square of {size:.3g}; allowed is {low:.3g} to {high:.3g}: their squares are not "
+        "finite in float32, so use another unit"
+    )
 
 
 def jittered(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from palpate.data.labelled import Truth
 from palpate.geometry import axis_angle, double_angle
-from palpate.groups import Group, Translations
+from palpate.groups import Group
 from palpate.methods.base import Encoding
 
 PAIRS = 100_000  # of points whose distances are compared: their mean is good to about 1 %
@@ -40,7 +40,7 @@ TITLES = {
 class Scores:
     """The scores of `measure`; None where the model, the truth or the data does not define one.
 
-    Errors are mean Euclidean distances in the action's unit, after the translation that fits the agent. Positions are
+    Errors are mean Euclidean distances in the action's unit, after the motion that fits the agent. Positions are
     measured where the object is visible, if the truth says so.
     """
 
@@ -106,6 +106,7 @@ class Scores:
 
 
 def measure(
+    group: Group,
     encoding: Encoding,
     truth: Truth,
     *,
@@ -115,10 +116,10 @@ def measure(
     places_object: bool = True,
     tells_apart: bool = True,
 ) -> Scores:
-    """Compare a representation of N observations with the truth.
+    """Compare a representation of N observations with the truth; `group` is the model's.
 
-    The translation and the constant predictor are fitted on `reference`. Without one they are fitted on the even rows,
-    and the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
+    The frame and the constant predictor are fitted on `reference`. Without one they are fitted on the even rows, and
+    the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
     `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows.
     """
     encoding, truth = _each(encoding, _host), _each(truth, _host)
@@ -137,10 +138,10 @@ def measure(
         reference = _each(reference[0], _host), _each(reference[1], _host)
         _check(*reference, places_object)
 
-    reading = Reading.fit(*_visible(*reference), places_object=places_object, tells_apart=tells_apart)
+    reading = Reading.fit(group, *_visible(*reference), places_object=places_object, tells_apart=tells_apart)
     encoding, reference = reading(encoding), (reading(reference[0]), reference[1])
     seen = _visible(encoding, truth)
-    positions, constant = _positions(*seen, *_visible(*reference))
+    positions, constant = _positions(group, *seen, *_visible(*reference))
     scores |= positions
     scores["hidden_rows"] = len(truth.agent) - len(seen[1].agent)
     if scores["hidden_rows"] and encoding.confidence is not None and truth.visible is not None:
@@ -151,11 +152,11 @@ def measure(
     if not places_object:
         scores["probe_rows"] = len(reference[1].agent)
     if not tells_apart:
-        scores["swap_rate"], constant["swap_rate"] = _mean((_agreement(encoding, truth) < 0).double()), 0.5
+        scores["swap_rate"], constant["swap_rate"] = _mean((_agreement(group, encoding, truth) < 0).double()), 0.5
         known, true = reference
         agent = _affine(encoding.agent, affine_probe(known.agent, true.agent))
         thing = _affine(encoding.object, affine_probe(known.object, true.object))
-        scores["probed_l_test"] = float(l_test(Encoding(agent, thing[:, None]), truth))
+        scores["probed_l_test"] = float(l_test(group, Encoding(agent, thing[:, None]), truth))
         constant["probed_l_test"] = constant["l_test"]
     # A body that never turns has no orientation to find.
     if encoding.orientation is not None and truth.angle is not None and float(truth.angle.std()) > 1e-3:
@@ -192,13 +193,12 @@ class Reading(NamedTuple):
     probe: Tensor | None  # [k + 1, n] from a latent of the object and 1 to its position
 
     @staticmethod
-    def fit(encoding: Encoding, truth: Truth, *, places_object: bool, tells_apart: bool) -> "Reading":
+    def fit(group: Group, encoding: Encoding, truth: Truth, *, places_object: bool, tells_apart: bool) -> "Reading":
         """The order with the smaller L_test, and a probe of the object's latent.
 
-        The probe's target is s_ext in the frame of z_int, by the mean offset of the agents.
+        The probe's target is s_ext in the frame of z_int, by the motion that fits the agents.
         """
-        swap = not tells_apart and bool(_agreement(encoding, truth).mean() < 0)
-        group = _group(truth)
+        swap = not tells_apart and bool(_agreement(group, encoding, truth).mean() < 0)
         target = group.moved(truth.object, group.frame(truth.agent, encoding.agent))
         return Reading(swap, None if places_object else affine_probe(encoding.object, target))
 
@@ -210,11 +210,13 @@ class Reading(NamedTuple):
         return encoding
 
 
-def aligned(encoding: Encoding, truth: Truth, *, places_object: bool = True, tells_apart: bool = True) -> Encoding:
-    """The representation read as positions and translated onto the truth; for figures of these rows."""
+def aligned(
+    group: Group, encoding: Encoding, truth: Truth, *, places_object: bool = True, tells_apart: bool = True
+) -> Encoding:
+    """The representation read as positions and moved onto the truth; for figures of these rows."""
     encoding, truth = _each(encoding, _host), _each(truth, _host)
-    encoding = Reading.fit(encoding, truth, places_object=places_object, tells_apart=tells_apart)(encoding)
-    return _placed(encoding, agent_frame(*_visible(encoding, truth)))
+    encoding = Reading.fit(group, encoding, truth, places_object=places_object, tells_apart=tells_apart)(encoding)
+    return _placed(group, encoding, agent_frame(group, *_visible(encoding, truth)))
 
 
 def affine_probe(x: Tensor, target: Tensor) -> Tensor:
@@ -226,72 +228,66 @@ def _affine(x: Tensor, probe: Tensor) -> Tensor:
     return x @ probe[:-1] + probe[-1]
 
 
-def _agreement(encoding: Encoding, truth: Truth) -> Tensor:
+def _agreement(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     """(z_int - z_ext) . (s_int - s_ext), `[N]`: a quarter of what swapping agent and object would add to L_test.
 
     Where it is negative, the other order is nearer to the truth.
     """
-    group = _group(truth)
-    return (group.seen(encoding.agent, encoding.object) * group.seen(truth.agent, truth.object)).sum(-1)
+    learned, true = (group.difference(state.object, state.agent) for state in (encoding, truth))
+    return (learned * true).sum(-1)
 
 
 def _positions(
-    encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
+    group: Group, encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
 ) -> tuple[dict[str, float], dict[str, float]]:
     """The scores of positions, and those of the constant predictor."""
-    moved = _placed(encoding, agent_frame(reference, reference_truth))
+    moved = _placed(group, encoding, agent_frame(group, reference, reference_truth))
     middle = Encoding(
         reference_truth.agent.mean(0).expand_as(truth.agent), reference_truth.objects.mean(0).expand_as(truth.objects)
     )
     scores, constant = (
         {
-            "l_test": float(l_test(answer, truth)),
-            "agent_error": _mean((answer.agent - truth.agent).norm(dim=-1)),
-            "object_error": _mean((answer.objects - truth.objects).norm(dim=-1)),
-            "object_bias": float((answer.objects - truth.objects).mean(0).norm(dim=-1).max()),
+            "l_test": float(l_test(group, answer, truth)),
+            "agent_error": _mean(group.difference(answer.agent, truth.agent).norm(dim=-1)),
+            "object_error": _mean(group.difference(answer.objects, truth.objects).norm(dim=-1)),
+            "object_bias": float(group.difference(answer.objects, truth.objects).mean(0).norm(dim=-1).max()),
         }
         for answer in (moved, middle)
     )
     points = len(truth.agent) * (1 + truth.objects.shape[1])
     pairs = torch.randint(points, (2, PAIRS), generator=torch.Generator().manual_seed(0))
-    scores["isometry"] = float(isometry(encoding, truth, pairs))
+    scores["isometry"] = float(isometry(group, encoding, truth, pairs))
     constant["isometry"] = 1.0  # all its distances are 0
     return scores, constant
 
 
-def l_test(encoding: Encoding, truth: Truth) -> Tensor:
-    """L_test = E |(z_int - z_ext) - (s_int - s_ext)|^2 (Eq. 8). Zero for the truth in a moved frame."""
-    group = _group(truth)
-    learned, true = (group.seen(state.agent[:, None], state.objects) for state in (encoding, truth))  # [N, k, n]
+def l_test(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
+    """L_test = E |(z_int - z_ext) - (s_int - s_ext)|^2 (Eq. 8). Zero for the truth in a translated frame."""
+    learned, true = (group.difference(state.objects, state.agent[:, None]) for state in (encoding, truth))  # [N, k, n]
     return (learned - true).square().sum(-1).mean()
 
 
-def agent_frame(encoding: Encoding, truth: Truth) -> Tensor:
+def agent_frame(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     """The least-squares motion of the agents onto the truth.
 
     The objects move along: a motion of their own would hide the error that Eq. 8 measures, and a common one would share
     the object's bias with the agent.
     """
-    return _group(truth).frame(encoding.agent, truth.agent)
+    return group.frame(encoding.agent, truth.agent)
 
 
-def _placed(encoding: Encoding, frame: Tensor) -> Encoding:
-    group = Translations(encoding.agent.shape[-1])
+def _placed(group: Group, encoding: Encoding, frame: Tensor) -> Encoding:
     return encoding._replace(agent=group.moved(encoding.agent, frame), objects=group.moved(encoding.objects, frame))
 
 
-def _group(truth: Truth) -> Group:
-    return Translations(truth.agent.shape[-1])
-
-
-def isometry(encoding: Encoding, truth: Truth, pairs: Tensor) -> Tensor:
+def isometry(group: Group, encoding: Encoding, truth: Truth, pairs: Tensor) -> Tensor:
     """Mean of | |z_i - z_j| / |s_i - s_j| - 1 | over pairs of points, agents and objects mixed.
 
     `pairs` [2, p] indexes the N agents followed by the N objects. Pairs whose true distance is below 5 % of the largest
     are left out. Zero for any rigid motion, so rotated and mirrored frames are not penalised.
     """
     learned, true = (
-        (points[pairs[0]] - points[pairs[1]]).norm(dim=-1)
+        group.difference(points[pairs[0]], points[pairs[1]]).norm(dim=-1)
         for points in (torch.cat((state.agent, state.objects.flatten(0, 1))) for state in (encoding, truth))
     )
     far = true > NEAR * true.max()

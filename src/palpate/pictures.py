@@ -82,11 +82,11 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
 
 
 def aligned_positions(model: Representation, labelled: Labelled) -> Encoding:
-    """The estimates for all rows, translated onto the true positions."""
+    """The estimates for all rows, moved onto the true positions."""
     triples, kind = labelled.transitions, model.model
     parts = zip(*(model.encode(triples.rows(block).o) for block in triples.blocks()), strict=True)
     encoding = Encoding(*(None if part[0] is None else torch.cat(part) for part in parts))  # type: ignore[arg-type]
-    return aligned(encoding, labelled.truth, places_object=kind.places_object, tells_apart=kind.tells_apart)
+    return aligned(kind.group, encoding, labelled.truth, places_object=kind.places_object, tells_apart=kind.tells_apart)
 
 
 class Backdrop(NamedTuple):

@@ -82,7 +82,7 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
         return None
     group = model.group
     equivariance = residual(group, seen, batch.a)
-    moved = seen.objects_next - seen.objects
+    moved = group.difference(seen.objects_next, seen.objects)
     rests, edges = [], []
     for i in range(moved.shape[1]):  # objects, where they are visible
         rows = seen.visible[:, i]
@@ -93,7 +93,7 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
     rest, misplaced = max(rests, default=None), max((edge.spread for edge in edges), default=None)
     # Without other evidence the object may be anywhere among the agent's positions, and is hardly ever farther away.
     position = group.position(seen.agent)
-    lost = _rms(position - position.mean(0))
+    lost = _rms(group.difference(position, position.mean(0)))
     if misplaced is not None and len(edges) == moved.shape[1]:
         lost = min(lost, position.shape[1] ** 0.5 * misplaced)
     error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5

@@ -28,7 +28,7 @@ class Representation:
         self.model = model.to(device).eval()
         self.facts = dict(facts)
         self._device = torch.device(device)
-        self.origin = torch.tensor(facts.get("origin") or [0.0] * model.config.n)  # set by `align`
+        self.origin = torch.tensor(facts.get("origin") or model.group.identity().tolist())  # a frame, set by `align`
 
     @property
     def config(self) -> ModelConfig:
@@ -59,21 +59,21 @@ class Representation:
 
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
-        """Probability [b] of contact, from the observations before and after."""
+        """Probability [b] of contact, from the observations before and after; None for a model without contacts."""
         _require_equal_lengths(observation=observation, action=action, next_observation=next_observation)
         triples = zip(self._batches(observation), self._actions(action), self._batches(next_observation), strict=True)
-        return self._contacts(observation, [self.model.contact(*triple) for triple in triples])
+        return self._answer(observation, [self.model.contact(*triple) for triple in triples])
 
     @torch.no_grad()
     def would_touch(self, observation: Any, action: Any) -> Any:
         """Probability [b] of contact when the agent moves by `action`, predicted by geometry before the move.
 
         It is 1/2 for a path that just reaches the boundary, as if half of all paths were in contact. If contacts are
-        rarer, more of the predicted contacts are false positives.
+        rarer, more of the predicted contacts are false positives. None for a model without this geometry.
         """
         _require_equal_lengths(observation=observation, action=action)
         pairs = zip(self._batches(observation), self._actions(action), strict=True)
-        return self._contacts(observation, [self.model.would_touch(o, a) for o, a in pairs])
+        return self._answer(observation, [self.model.would_touch(o, a) for o, a in pairs])
 
     @torch.no_grad()
     def distances(self, observation: Any, next_observation: Any) -> Any:
@@ -83,7 +83,7 @@ class Representation:
         return self._answer(observation, [self.model.scene_distance(o, o_next) for o, o_next in pairs])
 
     def align(self, known_positions: Mapping[str, Any]) -> "Representation":
-        """This representation with its frame moved onto yours by one translation.
+        """This representation with its frame moved onto yours by one motion of its group, a translation.
 
         `known_positions` holds `observation` and, for the same rows, true positions of the `agent`, the `object` or
         both.
@@ -98,20 +98,24 @@ class Representation:
             )
         if not self.model.tells_apart:
             raise ValueError(f"this model is {self.config.method!r}, whose points have no order; align another model")
-        o = known_positions["observation"]
-        encoding = self.encode(o)
+        group, o = self.model.group, known_positions["observation"]
+        encoding = Representation(self.model, {}, self._device).encode(o)  # in the frame of the model
         names = [name for name in ("agent", "object") if name in known_positions]
-        places = torch.cat([_vectors(name, known_positions[name], len(o), self.config.n) for name in names])
-        estimates = torch.cat([torch.as_tensor(getattr(encoding, name)).cpu() for name in names])
-        gap = places - estimates
-        if not gap.isfinite().all():
+        places = torch.cat([_vectors(name, known_positions[name], len(o), group.n) for name in names]).double()
+        estimates = torch.cat([torch.as_tensor(getattr(encoding, name)) for name in names]).double()
+        if not estimates.isfinite().all():
             raise ValueError("observation has values that are not finite; repair or drop those rows")
-        group = self.model.group
-        origin = group.moved(self.origin, group.frame(estimates, places))
-        off, spread = (float((x - x.mean(0)).square().sum(-1).mean().sqrt()) for x in (gap, places))
-        if len(gap) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
+        origin = group.frame(estimates, places)
+        if not origin.float().isfinite().all():
+            raise ValueError(
+                f"the frame would move by {origin.tolist()}; it must be finite in float32: use another unit"
+            )
+        left = group.difference(places, group.moved(estimates, origin))
+        around = group.difference(places, places.mean(0))
+        off, spread = (float(x.square().sum(-1).mean().sqrt()) for x in (left, around))
+        if len(places) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
-                f"after the best translation, the estimates are still {off:.3g} from the known positions, whose spread "
+                f"after the best motion, the estimates are still {off:.3g} from the known positions, whose spread "
                 f"is {spread:.3g}: their frame may be rotated, mirrored or scaled relative to that of the actions",
                 stacklevel=2,
             )
@@ -139,13 +143,10 @@ class Representation:
             return None
         return self._like(observation, answer[:, 0] if answer.shape[1] == 1 else answer)
 
-    def _contacts(self, observation: Any, parts: Sequence[Tensor | None]) -> Any:
-        if parts[0] is None:
-            raise ValueError(f"this model is {self.config.method!r}, which does not predict contacts")
-        return self._answer(observation, parts)
-
     def _actions(self, action: Any) -> Iterator[Tensor]:
-        return self._blocks(_vectors("action", action, len(action), self.model.group.action_width))
+        actions = _vectors("action", action, len(action), self.model.group.action_width)
+        self.model.inputs.require_finite(actions)
+        return self._blocks(actions)
 
     def _batches(self, observation: Any) -> Iterator[Tensor]:
         return self._blocks(self.canonical(observation))

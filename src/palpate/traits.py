@@ -13,7 +13,7 @@ class Traits(NamedTuple):
     home: str  # module:Class
     reconstructs: bool = False  # it reconstructs pictures at full size
     shifts: bool = False  # its losses allow a shift common to all pictures of a batch
-    predicts: bool = False  # it predicts contacts from geometry, so that moves can be chosen
+    predicts: bool = False  # `would_touch` and `uncertainty` give values, so that moves can be chosen
     refines: bool = False  # it has a refinement
     has_body: bool = False  # it learns a body
     muon: bool = False  # it gains from Muon and from higher learning rates
@@ -36,7 +36,7 @@ CARRIED = {"contact": "egocentric", "supervised": "supervised"}
 
 
 def traits_of(name: str) -> Traits:
-    """The traits of a method. `module:Class` names a variant of our method, with the same traits."""
+    """The traits of a method. `module:Class` names a subclass of our method, with the same traits."""
     if ":" in name:
         return METHODS["contact"]._replace(home=name)
     if name not in METHODS:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from palpate.contacts.backdrop import Backdrop
+from palpate.groups import Translations
 
 SIDE = 12
 
@@ -26,7 +27,7 @@ def balls(place: Tensor) -> Tensor:
 def learned(request: pytest.FixtureRequest) -> tuple[Backdrop, torch.Generator, float, float]:
     scale, shift = request.param
     generator = torch.Generator().manual_seed(0)
-    backdrop = Backdrop((1, SIDE, SIDE), 2).train()
+    backdrop = Backdrop((1, SIDE, SIDE), Translations(2)).train()
     for _ in range(150):
         z, place = torch.rand(256, 2, generator=generator), torch.randint(SIDE, (256, 2), generator=generator)
         backdrop(scenery(z) + balls(place), scale * z + shift)
@@ -44,7 +45,7 @@ def test_what_is_left_is_the_object(learned: tuple[Backdrop, torch.Generator, fl
 
 def test_between_grid_points_pictures_are_interpolated() -> None:
     """Pictures that are a linear function of the position, and positions beyond the grid."""
-    backdrop = Backdrop((1,), 2)
+    backdrop = Backdrop((1,), Translations(2))
     side = torch.arange(backdrop.cells, dtype=torch.float32)
     backdrop.pictures.copy_((side + 100 * side[:, None]).reshape(-1, 1))  # the first axis varies fastest
     z = torch.tensor([[0.3, -1.1], [-2.0, 2.0], [9.0, 9.0]])
@@ -54,7 +55,7 @@ def test_between_grid_points_pictures_are_interpolated() -> None:
 
 def test_deviations_are_measured_in_usual_ones_and_keep_their_sign() -> None:
     """With a usual deviation of 0.5: nothing below 4 times that, and no more than 12 times."""
-    backdrop = Backdrop((5,), 2).eval()
+    backdrop = Backdrop((5,), Translations(2)).eval()
     left = backdrop(torch.tensor([[1.0, 4.0, 10.0, -4.0, -10.0]]), torch.zeros(1, 2))
     assert left.tolist() == [[0, 4, 8, -4, -8]]
 
@@ -63,7 +64,7 @@ def test_deviations_are_measured_in_usual_ones_and_keep_their_sign() -> None:
 def test_edges_that_no_grid_can_follow_are_usual() -> None:
     """A border between black and white that jumps about, brighter than the object."""
     generator = torch.Generator().manual_seed(0)
-    backdrop = Backdrop((1, SIDE, SIDE), 2).train()
+    backdrop = Backdrop((1, SIDE, SIDE), Translations(2)).train()
     for _ in range(200):
         z, place = torch.rand(256, 2, generator=generator), torch.randint(SIDE, (256, 2), generator=generator)
         edge = torch.rand(256, 1, 1, generator=generator) < 0.5
@@ -88,7 +89,7 @@ def test_only_training_changes_the_pictures(learned: tuple[Backdrop, torch.Gener
 
 
 def test_agents_that_all_stand_in_one_place_do_not_make_it_explode() -> None:
-    backdrop = Backdrop((1, SIDE, SIDE), 2).train()
+    backdrop = Backdrop((1, SIDE, SIDE), Translations(2)).train()
     for _ in range(100):
         backdrop(torch.ones(256, 1, SIDE, SIDE), torch.zeros(256, 2))
     assert backdrop.pictures.abs().max() <= 1 + 1e-5
@@ -97,7 +98,7 @@ def test_agents_that_all_stand_in_one_place_do_not_make_it_explode() -> None:
 
 def test_the_grid_follows_an_agent_whose_frame_moves() -> None:
     """A plain average of 2,000 batches would hardly notice the last 500."""
-    backdrop = Backdrop((1,), 2).train()
+    backdrop = Backdrop((1,), Translations(2)).train()
     for shift, batches in ((0.0, 2000), (5.0, 500)):
         for _ in range(batches):
             backdrop(torch.zeros(4, 1), torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]) + shift)

@@ -12,7 +12,7 @@ from palpate.inputs import Inputs
 
 def scout_for(side: int = 16) -> tuple[Scout, Inputs]:
     config = ModelConfig(method="egocentric", encoder="small", observation_shape=(3, side, side), n=2)
-    return Scout(config), Inputs(config.observation_shape, Translations(2))
+    return Scout(config, Translations(2)), Inputs(config.observation_shape, Translations(2))
 
 
 @pytest.mark.parametrize("side", [16, HALVED_FROM])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tilted import Tilted
 from torch import Tensor, nn
 
 from palpate.config import Encoder, ModelConfig, ObjectiveConfig
@@ -26,9 +27,11 @@ class Case(NamedTuple):
     encoder: Encoder
     n: int
     scene: dict[str, Any]
+    tilted: bool = False  # with the second group
 
     def __str__(self) -> str:
-        return "-".join([self.method, self.encoder, str(self.n), *map(str, self.scene.values())])
+        parts = [self.method, self.encoder, str(self.n), *map(str, self.scene.values())]
+        return "-".join([*parts, "tilted"] if self.tilted else parts)
 
     @property
     def config(self) -> ModelConfig:
@@ -53,6 +56,8 @@ def cases() -> list[Case]:
         Case("egocentric", "mlp", 2, {"body": "ellipse"}),
         Case("supervised", "mlp", 2, {"body": "ellipse", "egocentric": True}),
         Case("vae", "mlp", 1, {}),
+        *(Case(method, "mlp", 2, {}, tilted=True) for method in METHODS if method != "transporter"),
+        Case("contact", "small", 2, {"body": "ellipse", "refine": True}, tilted=True),
     ]
 
 
@@ -68,6 +73,12 @@ PREDICTING = [case for case in CASES if METHODS[case.method].predicts]
 def case(request: pytest.FixtureRequest) -> Case:
     case: Case = request.param
     return case
+
+
+@pytest.fixture(autouse=True)
+def group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "case" in request.fixturenames and request.getfixturevalue("case").tilted:
+        monkeypatch.setattr("palpate.methods.base.make_group", lambda config: Tilted(config.n))
 
 
 def rows(config: ModelConfig, seed: int = 0, scale: float = 1.0) -> Any:
@@ -302,7 +313,8 @@ class TestOutputs:
         seen = model.examine(batch)
         assert seen is not None
         encoding = model.encode(batch.o)
-        torch.testing.assert_close(seen.agent, encoding.agent)
+        assert seen.agent.shape == (ROWS, model.group.pose_width)
+        torch.testing.assert_close(model.group.position(seen.agent), encoding.agent)
         torch.testing.assert_close(seen.objects, encoding.objects)
         assert seen.agent_next.shape == seen.agent.shape
         assert seen.objects_next.shape == seen.objects.shape
@@ -340,9 +352,10 @@ def agree(one: Encoding, two: Encoding) -> bool:
 class TestStore:
     def test_save_and_load_agree_exactly(self, case: Case, tmp_path: Path) -> None:
         model, batch = trained(case), triples(rows(case.config))
-        save_model(model, tmp_path / "m", {"origin": [0.5] * case.n})
+        origin = [0.5] * len(model.group.identity())
+        save_model(model, tmp_path / "m", {"origin": origin})
         loaded, facts = load_model(tmp_path / "m")
-        assert facts == {"origin": [0.5] * case.n}
+        assert facts == {"origin": origin}
         assert (loaded.config, loaded.training) == (case.config, False)
         assert equal(dict(loaded.state_dict()), model.lasting_state())
         assert agree(model.encode(batch.o), loaded.encode(batch.o))

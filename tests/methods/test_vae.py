@@ -140,7 +140,7 @@ def test_the_maps_of_a_decoder_double(residual: bool) -> None:
 def test_a_decoder_is_residual_if_its_encoder_is() -> None:
     for encoder, residual in (("resnet18", True), ("small", False)):
         config = ModelConfig(encoder=encoder, observation_shape=(3, 32, 32), observation_dtype="uint8", n=2)
-        decoder = make_decoder(config, 4)
+        decoder = make_decoder(config, 2, 4)
         assert any(isinstance(part, BasicBlock) for part in decoder.modules()) == residual
 
 

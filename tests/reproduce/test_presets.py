@@ -2,13 +2,15 @@ import json
 import warnings
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 from made_up import TINY
 
-from palpate.api import fit
+from palpate.api import evaluate, fit
+from palpate.collecting.collect import collect
 from palpate.data.stream import Stream
 from palpate.envs.registration import world
 from palpate.methods.contact import Contact
@@ -16,6 +18,7 @@ from palpate.methods.store import build
 from palpate.representation import load
 from palpate.reproduce.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, VARIANTS, cases
 from palpate.reproduce.runs import Place
+from palpate.traits import traits_of
 
 
 def test_sprites_is_three_worlds_by_seven_methods() -> None:
@@ -59,6 +62,9 @@ def test_a_variant_replaces_a_hook_of_our_method_and_has_a_finite_loss(name: str
     model.measure(batch)
     terms = model.loss(batch, torch.Generator(), torch.tensor(0.5)).terms
     assert all(bool(term.isfinite()) for term in terms.values())
+    moves = batch.a[:, None].repeat(1, 3, 1)
+    answers = (model.eval().would_touch(batch.o, batch.a), model.uncertainty(batch.o, moves))
+    assert [answer is not None for answer in answers] == [traits_of(planned.model.method).predicts] * 2
     kind = type(model)
     changed = vars(kind).keys() - {"__module__", "__doc__", "__firstlineno__", "__static_attributes__", "WEIGHT"}
     assert kind.__name__ == VARIANTS[name]
@@ -68,7 +74,10 @@ def test_a_variant_replaces_a_hook_of_our_method_and_has_a_finite_loss(name: str
 
 def test_a_variant_is_trained_saved_and_loaded(tmp_path: Path) -> None:
     train(ABLATION["paper-placing"]["objective"], tmp_path)
-    assert type(load(tmp_path / "run").model).__name__ == "PaperPlacing"
+    model = load(tmp_path / "run")
+    assert type(model.model).__name__ == "PaperPlacing"
+    scores = evaluate(model, collect("palpate/Sprites-v0", 40, seed=1, labelled=True, size=16))
+    assert scores.would_touch_accuracy is not None  # its traits say so
 
 
 class Mine(Contact):
@@ -82,12 +91,19 @@ def test_a_variant_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> N
     text = path.read_text()
     for name, says in (
         ("this:s", "import this first"),  # importing it would run its code
-        ("json:JSONDecoder", "is not a model of palpate"),
+        ("json:JSONDecoder", "allowed is module:Class for a subclass of palpate.methods.contact:Contact"),
         (f"{__name__}:Nobody", "has no class 'Nobody'"),
     ):
         path.write_text(text.replace(f"{__name__}:Mine", name))
         with pytest.raises(ValueError, match=says):
             load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["vae:VAE", "supervised:Supervised", "paper:Paper", "base:Model"])
+def test_what_is_no_variant_of_our_method_is_refused(name: str, tmp_path: Path) -> None:
+    import_module(f"palpate.methods.{name.partition(':')[0]}")
+    with pytest.raises(ValueError, match="allowed is module:Class for a subclass of palpate.methods.contact:Contact"):
+        train(f"palpate.methods.{name}", tmp_path)
 
 
 def test_shares_have_random_moves_but_for_the_fixed_set() -> None:

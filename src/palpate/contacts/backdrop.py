@@ -8,6 +8,8 @@ import itertools
 import torch
 from torch import Tensor, nn
 
+from palpate.groups import Group
+
 PICTURES = 600  # in the grid, approximately
 REACH = 2.0  # standard deviations of the agent's positions that the grid covers; a uniform distribution reaches 1.73
 RATE = 0.1  # update rate of the pictures
@@ -29,8 +31,9 @@ class Backdrop(nn.Module):
     point of the world, which agrees with all triples without contact.
     """
 
-    def __init__(self, shape: tuple[int, ...], n: int) -> None:
+    def __init__(self, shape: tuple[int, ...], group: Group) -> None:
         super().__init__()
+        self.group, n = group, group.n
         self.cells = max(2, round(PICTURES ** (1 / n)))
         self.pictures = nn.Buffer(torch.zeros(self.cells**n, *shape))
         self.usual = nn.Buffer(torch.zeros(self.cells**n, *shape))  # deviation from a picture, pixel by pixel
@@ -43,12 +46,12 @@ class Backdrop(nn.Module):
         self.sides = nn.Buffer(sides, persistent=False)  # [k, n]
         self.strides = nn.Buffer(self.cells ** torch.arange(n), persistent=False)
 
-    def forward(self, x: Tensor, z_int: Tensor) -> Tensor:
-        """The foreground of `x` [b, ...] seen from `z_int` [b, n], with mean square 1. Training updates the grid."""
+    def forward(self, x: Tensor, position: Tensor) -> Tensor:
+        """The foreground of `x` [b, ...] seen from `position` [b, n], with mean square 1. Training updates the grid."""
         with torch.no_grad():
             if self.training:
-                self._measure(z_int)
-            corner, weight = self._corners(z_int)
+                self._measure(position)
+            corner, weight = self._corners(position)
             rest, usual = x - self._between(self.pictures, corner, weight), self._between(self.usual, corner, weight)
             if self.training:
                 self._follow(self.pictures, corner, weight, RATE * rest)
@@ -60,9 +63,9 @@ class Backdrop(nn.Module):
                 self.left.lerp_(rest.square().mean(), self._share())
             return rest / self.left.sqrt().clamp(min=LEAST_LEFT)
 
-    def _corners(self, z_int: Tensor) -> tuple[Tensor, Tensor]:
+    def _corners(self, position: Tensor) -> tuple[Tensor, Tensor]:
         """Indices of the pictures around each position, `[b, k]`, and their weights `[b, k]`, which sum to 1."""
-        place = ((z_int.float() - self.centre) / (REACH * self.spread)).clamp(-1, 1)
+        place = (self.group.difference(position.float(), self.centre) / (REACH * self.spread)).clamp(-1, 1)
         place = (place + 1) / 2 * (self.cells - 1)
         low = place.floor().clamp(max=self.cells - 2)
         part = (place - low)[:, None]  # [b, 1, n]
@@ -77,10 +80,10 @@ class Backdrop(nn.Module):
         """Weight of this batch: in a plain average of the first batches, then in a running one."""
         return (1 / self.seen).clamp(min=MEMORY)
 
-    def _measure(self, z_int: Tensor) -> None:
+    def _measure(self, position: Tensor) -> None:
         """Update the centre and spread of the agents' positions."""
         self.seen.add_(1)
-        spread, centre = torch.std_mean(z_int.float(), dim=0)
+        spread, centre = torch.std_mean(position.float(), dim=0)
         self.centre.lerp_(centre, self._share())
         self.spread.lerp_(spread.clamp(min=1e-3), self._share())
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from palpate.config import ModelConfig
 from palpate.contacts.backdrop import Backdrop
 from palpate.contacts.split import Split
+from palpate.groups import Group
 from palpate.inputs import Inputs
 from palpate.networks import Branch, make_encoder
 from palpate.objectives.contact import levelled
@@ -34,19 +35,19 @@ class Scout(nn.Module):
     at first. A trained model needs no scout.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, group: Group) -> None:
         super().__init__()
         seen = config.seen_shape
         self.halved = config.picture and min(seen[1:]) >= HALVED_FROM
         shape = (seen[0], *(side // 2 for side in seen[1:])) if self.halved else seen
-        self.backdrop = Backdrop(shape, config.n)
-        self.branch = Branch(make_encoder(config, shape), config.n)
-        self.split = place_split()
+        self.backdrop = Backdrop(shape, group)
+        self.branch = Branch(make_encoder(config, shape), group.n)
+        self.group, self.split = group, place_split()
 
     def forward(self, x: Tensor, z_int: Tensor, inputs: Inputs, generator: torch.Generator) -> Tensor:
-        """Positions [b, n] for scaled observations of agents at `z_int` [b, n]."""
-        left = self.backdrop(F.avg_pool2d(x, 2) if self.halved else x, z_int)
-        return inputs.group.place(z_int, self.branch(inputs.augmented(left, generator)))
+        """Positions [b, n] for scaled observations of agents with poses `z_int`."""
+        left = self.backdrop(F.avg_pool2d(x, 2) if self.halved else x, self.group.position(z_int))
+        return self.group.place(z_int, self.branch(inputs.augmented(left, generator)))
 
     def observe(self, place: Tensor, place_next: Tensor) -> Tensor:
         """Contacts `[b]` bool by how far the positions [b, n] moved; in training the split stores the distances."""

@@ -67,7 +67,7 @@ class Reader:
             raise ValueError(f"device is {device!r}, but torch sees no GPU here; use 'cpu', or leave it out")
         config = model.config
         self.model, self._appended = model.to(where), appended
-        self._origin = torch.tensor(model.facts.get("origin") or [0.0] * config.n, device=where)
+        self._origin = model.origin.to(where)
         self._graphs: dict[int, Graph] = {}
         # Networks give any number; keypoints lie in the picture's unit square.
         self._low, self._high = (-np.inf, np.inf) if model.model.tells_apart else (0.0, 1.0)

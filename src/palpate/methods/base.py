@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
-from palpate.groups import Translations
+from palpate.groups import make_group
 from palpate.inputs import Inputs
 from palpate.networks import Branch
 
@@ -71,7 +71,7 @@ class Loss(NamedTuple):
 class Examination(NamedTuple):
     """A model's outputs for triples, in the action's unit, from which the label-free quality follows."""
 
-    agent: Tensor  # [b, n] pose
+    agent: Tensor  # [b, pose_width] poses
     agent_next: Tensor
     objects: Tensor  # [b, k, n]
     objects_next: Tensor
@@ -87,21 +87,20 @@ class Model(nn.Module, ABC):
 
     places_object: ClassVar[bool] = True  # else `objects` is a latent, read by a probe fitted to true states
     tells_apart: ClassVar[bool] = True  # else true states decide which of the two points is the agent
-    predicts: ClassVar[bool] = False  # whether `would_touch` and `uncertainty` give values
     scaffold: ClassVar[tuple[str, ...]] = ()  # parts that only training needs
     not_judged: frozenset[str] = frozenset()  # terms that do not measure the positions
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.group = Translations(config.n)
+        self.group = make_group(config)
         self.inputs = Inputs(config.observation_shape, self.group, config.shrink)
         self.fused: Callable[..., Loss] | None = None
 
     # Training
 
     def measure(self, sample: Batch, actions: Tensor | None = None) -> None:
-        """Take the scales from a sample of the data, and the unit from all `actions` [N, n] if they are given."""
+        """Take the scales from a sample of the data, and the unit from all `actions` [N, ...] if they are given."""
         self.inputs.measure(sample, actions)
 
     @abstractmethod

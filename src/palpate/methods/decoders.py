@@ -62,14 +62,14 @@ def _convolution(channels_in: int, channels: int) -> nn.Module:
 
 
 class Waves(nn.Module):
-    """Positions `[b, n]` as random waves `[b, WAVES]`, from which a linear layer can make a bump anywhere.
+    """Poses `[b, pose]` as random waves `[b, WAVES]`, from which a linear layer can make a bump anywhere.
 
-    From raw positions a decoder does not learn to draw an agent a few pixels wide (Tancik et al. 2020).
+    From the plain numbers a decoder does not learn to draw an agent a few pixels wide (Tancik et al. 2020).
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, pose: int) -> None:
         super().__init__()
-        self.frequency = nn.Buffer(FREQUENCY * torch.randn(n, WAVES))
+        self.frequency = nn.Buffer(FREQUENCY * torch.randn(pose, WAVES))
         self.phase = nn.Buffer(2 * torch.pi * torch.rand(WAVES))
 
     def forward(self, z: Tensor) -> Tensor:
@@ -80,14 +80,14 @@ class Waves(nn.Module):
 class PictureDecoder(nn.Module):
     """z_int and z_ext, spread over a coarse map, grown to a picture."""
 
-    def __init__(self, n: int, latent: int, shape: Shape, *, residual: bool) -> None:
+    def __init__(self, pose: int, latent: int, shape: Shape, *, residual: bool) -> None:
         super().__init__()
         # The coarsest map has the size of the encoder's.
         coarsest, fold, widest, least, hidden = (4, 2, 512, 64, 512) if residual else (9, 4, 32, 32, 256)
         stages = max(1, math.ceil(math.log2(max(shape[1:]) / coarsest / fold)) + 1)
         self.first = coarse(shape[1:], fold * 2 ** (stages - 1))
         cells = widest * math.prod(self.first)
-        self.agent = nn.Sequential(Waves(n), nn.Linear(WAVES, cells, bias=False))  # `object` has one
+        self.agent = nn.Sequential(Waves(pose), nn.Linear(WAVES, cells, bias=False))  # `object` has one
         self.object = perceptron(latent, hidden, hidden, cells)
         widths = [max(widest // 2**i, least) for i in range(stages)]
         self.grow = Grow(widest, widths, shape, residual=residual)
@@ -100,20 +100,20 @@ class PictureDecoder(nn.Module):
 class VectorDecoder(nn.Module):
     """Three hidden layers."""
 
-    def __init__(self, n: int, latent: int, out: int, width: int = 256) -> None:
+    def __init__(self, pose: int, latent: int, out: int, width: int = 256) -> None:
         super().__init__()
-        self.waves = Waves(n)
-        self.layers = perceptron(n + WAVES + latent, width, width, width, out)
+        self.waves = Waves(pose)
+        self.layers = perceptron(pose + WAVES + latent, width, width, width, out)
 
     def forward(self, z_int: Tensor, z_ext: Tensor) -> Tensor:
         return self.layers(torch.cat((z_int, self.waves(z_int), z_ext), -1))
 
 
-def make_decoder(config: ModelConfig, latent: int) -> nn.Module:
-    """A decoder from z_int [b, n] and z_ext [b, latent] to an observation, which matches the configured encoder."""
+def make_decoder(config: ModelConfig, pose: int, latent: int) -> nn.Module:
+    """A decoder from z_int [b, pose] and z_ext [b, latent] to an observation, which matches the configured encoder."""
     if config.encoder == "mlp":
-        return VectorDecoder(config.n, latent, config.observation_shape[0])
+        return VectorDecoder(pose, latent, config.observation_shape[0])
     shape: Any = config.observation_shape
-    decoder: nn.Module = PictureDecoder(config.n, latent, shape, residual=config.encoder == "resnet18")
+    decoder: nn.Module = PictureDecoder(pose, latent, shape, residual=config.encoder == "resnet18")
     decoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return decoder

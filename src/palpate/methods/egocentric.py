@@ -43,15 +43,15 @@ class Egocentric(Geometric):
                 f"egocentric is True; allowed is False when actions have {config.n} dimensions, more than "
                 f"{MOST_DIMENSIONS}"
             )
-        self.scout: Scout | None = Scout(config)
+        self.scout: Scout | None = Scout(config, self.group)
         self.scenes = Scenes([place_split()], dimension=None)
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         clean = self.inputs(torch.cat((batch.o, batch.o_next)))
-        z_int, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs.augmented(clean, generator))
+        raw, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs.augmented(clean, generator))
         assert self.scout is not None  # a trained model has none, and no loss
-        place = self.scout(clean, z_int.detach(), self.inputs, generator)
-        both = [part for output in (z_int, ext, place) for part in output.chunk(2)]
+        place = self.scout(clean, self.group.pose(raw.detach()), self.inputs, generator)
+        both = [part for output in (raw, ext, place) for part in output.chunk(2)]
         return (*both, self.inputs.scaled(batch.a))
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
@@ -59,7 +59,8 @@ class Egocentric(Geometric):
         the scout in its contacts. Once z_ext is free, a triple is in contact only if z_ext moves too. This condition is
         dropped while the distances of z_ext do not separate: a z_ext that never moves would have no contacts.
         """
-        z_int, z_int_next, ext, ext_next, place, place_next, a = outputs
+        raw, raw_next, ext, ext_next, place, place_next, a = outputs
+        z_int, z_int_next = self.group.pose(raw), self.group.pose(raw_next)
         assert self.scout is not None
         before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
         moved = self.scenes.observe(before.position, after.position)  # [b, k]

@@ -36,7 +36,6 @@ HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh al
 class Geometric(Located):
     """Bodies, the softness of their boundary, and the scale of rest. Subclasses decide which triples are contacts."""
 
-    predicts = True
     hides = True
     doubt = 0.0  # share of wrong contacts in training
 

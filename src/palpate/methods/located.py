@@ -95,8 +95,8 @@ class Located(Model):
         covariances, orientations = self.head.covariances(objects), self.head.orientations(objects)
         turns = covariances is not None and orientations is not None
         return Examination(
-            agent=z_int * unit,
-            agent_next=z_int_next * unit,
+            agent=self.group.scaled_pose(z_int, unit),
+            agent_next=self.group.scaled_pose(z_int_next, unit),
             objects=objects.position * unit,
             objects_next=objects_next.position * unit,
             scene=scene,

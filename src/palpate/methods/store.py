@@ -12,7 +12,8 @@ from palpate.checkpoint import difference, packed, read_state
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.disk import as_json, write_whole
 from palpate.methods.base import Model
-from palpate.traits import method_class
+from palpate.methods.contact import Contact
+from palpate.traits import METHODS, method_class
 
 FORMAT_VERSION = 6  # no other is read
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -22,8 +23,10 @@ NEW_WEIGHTS = ".model.safetensors.new"  # until `config.json` is replaced; a kil
 def build(config: ModelConfig) -> Model:
     """A model with fresh weights."""
     kind = method_class(config.method)
-    if not issubclass(kind, Model):
-        raise ValueError(f"method is {config.method!r}, which is not a model of palpate")
+    if config.method not in METHODS and not issubclass(kind, Contact):
+        raise ValueError(
+            f"method is {config.method!r}; allowed is module:Class for a subclass of {METHODS['contact'].home}"
+        )
     model: Model = kind(config)
     return model
 
@@ -73,10 +76,11 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
             )
         checksum = str(facts.pop("weights"))
         config = _config(facts.pop("model"))
-        _require_origin(config, facts.get("origin"))
-        _require_facts(facts.get("training", {}), facts.get("findings", []))
         with torch.device("meta"):  # no memory: the file may claim any size
-            expected = build(config).lasting_state()
+            planned = build(config)
+            expected, numbers = planned.lasting_state(), len(planned.group.identity())
+        _require_origin(numbers, facts.get("origin"))
+        _require_facts(facts.get("training", {}), facts.get("findings", []))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error!s:.500}") from error
     try:
@@ -100,12 +104,12 @@ def _config(values: dict[str, Any]) -> ModelConfig:
     return ModelConfig(**{**values, "observation_shape": shape, "objective": objective})
 
 
-def _require_origin(config: ModelConfig, origin: Any) -> None:
+def _require_origin(count: int, origin: Any) -> None:
     if origin is None:
         return
     numbers = torch.tensor(origin).float()
-    if numbers.shape != (config.n,) or not numbers.isfinite().all():
-        raise ValueError(f"origin is {origin}; allowed are {config.n} numbers")
+    if numbers.shape != (count,) or not numbers.isfinite().all():
+        raise ValueError(f"origin is {origin}; allowed are {count} numbers")
 
 
 def _require_facts(training: Any, findings: Any) -> None:

@@ -34,18 +34,19 @@ class Supervised(Model):
         if self.turns and (batch.angle is None or batch.angle_next is None):
             raise ValueError("the truth lacks angle or angle_next, which a body that turns needs")
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
-        z_int, ext = map(paired, side_by_side((self.phi_int, self.phi_ext), x))
+        raw, ext = map(paired, side_by_side((self.phi_int, self.phi_ext), x))
         truth = [(batch.agent, batch.agent_next), (batch.object, batch.object_next)]
         truth += [(batch.angle, batch.angle_next)] if self.turns else []  # type: ignore[list-item]
-        return z_int, ext, *(torch.stack(pair, 1) for pair in truth)
+        return raw, ext, *(torch.stack(pair, 1) for pair in truth)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """Squared errors over o and o', in units of the actions' root mean square."""
-        z_int, ext, agent, position, *angles = (x.flatten(0, 1) for x in outputs)
-        unit, objects = self.inputs.unit, self.head(ext, z_int.detach())
+        raw, ext, agent, position, *angles = (x.flatten(0, 1) for x in outputs)
+        group, unit, z_int = self.group, self.inputs.unit, self.group.pose(raw)
+        objects = self.head(ext, z_int.detach())
         terms = {
-            "agent": (z_int - agent / unit).square().sum(-1).mean(),
-            "object": (objects.position[:, 0] - position / unit).square().sum(-1).mean(),
+            "agent": group.difference(group.position(z_int), agent / unit).square().sum(-1).mean(),
+            "object": group.difference(objects.position[:, 0], position / unit).square().sum(-1).mean(),
         }
         if self.turns:
             axis = F.normalize(objects.pose[:, 0], dim=-1)
@@ -54,9 +55,11 @@ class Supervised(Model):
 
     def encode(self, o: Tensor) -> Encoding:
         x, unit = self.inputs(o), self.inputs.unit
-        z_int = self.phi_int(x)
+        z_int = self.group.pose(self.phi_int(x))
         objects = self.head(self.phi_ext(x), z_int)
-        return Encoding(z_int * unit, objects.position * unit, None, self.head.orientations(objects))
+        return Encoding(
+            self.group.position(z_int) * unit, objects.position * unit, None, self.head.orientations(objects)
+        )
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]

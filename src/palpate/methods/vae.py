@@ -33,22 +33,22 @@ class VAE(Model):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         require_full_size(config)
-        self.phi_int = Branch(make_encoder(config), config.n)
+        self.phi_int = Branch(make_encoder(config), self.group.width)
         self.phi_ext = Branch(make_encoder(config), 2 * LATENT)
         nn.init.constant_(self.phi_ext.head.bias[LATENT:], FIRST_LOG_VARIANCE)
-        self.decoder = make_decoder(config, LATENT)
+        self.decoder = make_decoder(config, self.group.pose_width, LATENT)
         self.fused_decoder: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         both = torch.cat((batch.o, batch.o_next))
         x = self.inputs(both)  # reconstruction targets are not augmented
-        z_int, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs(both, generator))
+        raw, ext = side_by_side((self.phi_int, self.phi_ext), self.inputs(both, generator))
         mean, log_variance = self._posterior(ext)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         z_ext = mean + noise * (log_variance / 2).exp()
         # Only Eq. 3 places the agent: the reconstruction would distort its frame.
-        drawn = self._draw(z_int.detach(), z_ext)
-        return *map(paired, (drawn, x, mean, log_variance)), *z_int.chunk(2), self.inputs.scaled(batch.a)
+        drawn = self._draw(self.group.pose(raw.detach()), z_ext)
+        return *map(paired, (drawn, x, mean, log_variance)), *raw.chunk(2), self.inputs.scaled(batch.a)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """L_int (Eq. 3) and the negative evidence bound of o and o', both divided by the d numbers of an observation.
@@ -57,7 +57,8 @@ class VAE(Model):
         many spreads away from its background, and worth encoding. Divided by d the terms stay near 1 and do not
         outweigh L_int where gradients are clipped.
         """
-        drawn, x, mean, log_variance, z_int, z_int_next, a = outputs
+        drawn, x, mean, log_variance, raw, raw_next, a = outputs
+        z_int, z_int_next = self.group.pose(raw), self.group.pose(raw_next)
         nats = standard_kl(mean, log_variance)
         weight = (progress / WARM_UP).clamp(max=1)
         terms = {
@@ -79,13 +80,14 @@ class VAE(Model):
     def encode(self, o: Tensor) -> Encoding:
         """The agent's position; for objects the posterior's mean [b, 1, m], a latent."""
         x = self.inputs(o)
-        return Encoding(self.phi_int(x) * self.inputs.unit, self._posterior(self.phi_ext(x))[0][:, None])
+        agent = self.group.position(self.group.pose(self.phi_int(x)))
+        return Encoding(agent * self.inputs.unit, self._posterior(self.phi_ext(x))[0][:, None])
 
     def reconstruct(self, o: Tensor) -> Tensor:
         """Observations `[b, ...]` of the same type, decoded from the latent's mean."""
         x = self.inputs(o)
         mean, _ = self._posterior(self.phi_ext(x))
-        return self.inputs.observation(self.decoder(self.phi_int(x), mean), like=o)
+        return self.inputs.observation(self.decoder(self.group.pose(self.phi_int(x)), mean), like=o)
 
     def compile_step(self) -> None:
         super().compile_step()

@@ -54,7 +54,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "ball": {"body": "ball", "refine": False},
     **{name: {"objective": f"palpate.reproduce.variants:{kind}", "refine": False} for name, kind in VARIANTS.items()},
 }
-CHOOSING = ("chosen-moves", "refine")  # the others have random moves: not all variants predict contacts
+CHOOSING = ("chosen-moves", "refine")  # the others have random moves, as 'ours' has
 SHARES = (0.5, 0.03, 0.1, 0.9)
 RANDOM_MOVES: dict[str, Any] = {"chosen_moves": 0.0}  # the contact share is the world's
 

@@ -49,7 +49,7 @@ def _gallery(case: Case, model: Representation, test: Labelled) -> dict[str, Any
         # Keypoints lie in the picture plane, the true positions on the field.
         shown, true = Backdrop(o), {}
         encoding = model.encode(test.transitions.rows(slice(None)).o)
-        encoding = Reading.fit(encoding, truth, places_object=True, tells_apart=False)(encoding)
+        encoding = Reading.fit(model.model.group, encoding, truth, places_object=True, tells_apart=False)(encoding)
     else:
         found = backdrop({"environment": case.env}, o, truth)
         assert found is not None

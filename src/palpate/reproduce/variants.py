@@ -31,8 +31,6 @@ class NoSplitFloor(Contact):
 class PaperPlacing(Contact):
     """The paper's L_+ and L_- for a point on the paper's path, with our contacts."""
 
-    predicts = False
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.head = ObjectHead(self.group, [Point(config.n)], hides=True)
