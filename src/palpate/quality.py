@@ -69,7 +69,8 @@ class Quality:
 
     @property
     def verdict(self) -> str:
-        """Good, doubtful or not to be trusted, by the findings; a hidden object is no fault of the model, and the confidence shows it."""
+        """Good, doubtful or not to be trusted, by the findings. A hidden object is no fault of the model: the
+        confidence shows where it is hidden."""
         severities = {finding.severity for finding in self.findings if finding.name != "hidden-object"}
         return "not to be trusted" if "blocking" in severities else "doubtful" if severities else "good"
 
