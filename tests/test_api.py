@@ -19,6 +19,7 @@ from palpate.data.labelled import Labelled, Truth
 from palpate.data.stream import Stream
 from palpate.data.transitions import Transitions
 from palpate.envs.registration import stream_world
+from palpate.findings import Finding
 from palpate.groups import Translations
 from palpate.inputs import Inputs
 from palpate.methods.contact import Contact
@@ -412,8 +413,10 @@ class TestFindings:
     def test_an_object_that_never_moves(self, tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match=UNCLEAR) as caught:
             model = palpate.fit(vectors(share=0.0), out=tmp_path / "run", **SHORT)
-        assert model.facts["findings"] == [str(caught[0].message)]
-        assert "Are there triples of both kinds" in model.facts["findings"][0]
+        (finding,) = model.facts["findings"]
+        assert str(Finding(**finding)) == str(caught[0].message)
+        assert "Are there triples of both kinds" in finding["advice"]
+        assert model.facts["quality"]["verdict"] == "not to be trusted"
         assert caught[0].filename == __file__  # it points at the caller
         assert palpate.load(tmp_path / "run").facts["findings"] == model.facts["findings"]
 

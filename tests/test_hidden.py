@@ -57,9 +57,7 @@ def test_a_hidden_object_does_not_bias_the_others() -> None:
     assert scores.confidence_auroc > 0.97
     assert scores.l_test < 0.01 * scores.constant["l_test"]
     assert scores.object_bias < 0.025
-    assert [text.partition(" (")[0] for text in model.facts["findings"]] == [
-        "the object is hidden in some observations"
-    ]
+    assert [finding["what"] for finding in model.facts["findings"]] == ["the object is hidden in some observations"]
     assert 0.05 < model.facts["quality"]["hidden"] < 0.3
 
 

@@ -201,6 +201,17 @@ def random_model(body: str | None, method: str = "contact") -> tuple[Model, Batc
     return model.eval(), batch
 
 
+@pytest.mark.parametrize("missed", [0.0, 0.1])
+@pytest.mark.parametrize("error", [0.01, 0.03])
+def test_wrong_labels_are_no_position_errors(missed: float, error: float) -> None:
+    """Distances of paths with a known error, and contacts of which some were missed, wherever the path led."""
+    generator = torch.Generator().manual_seed(0)
+    true = torch.rand(40_000, generator=generator, dtype=torch.float64)
+    seen = (true + error * torch.randn(len(true), generator=generator, dtype=torch.float64)).abs()
+    contact = (true < 0.2) & (torch.rand(len(true), generator=generator) >= missed)
+    assert boundary(seen, contact).spread == pytest.approx(error, rel=0.35)
+
+
 class TestFindings:
     def names(self, **changes: Any) -> list[str]:
         return [finding.name for finding in Quality(**(GOOD | changes)).findings]
@@ -212,7 +223,9 @@ class TestFindings:
     @pytest.mark.parametrize(
         ("changes", "name"),
         [
-            ({"separation": 0.4}, "inseparable"),
+            ({"separation": 0.4, "consistency": 0.85}, "inseparable"),
+            ({"separation": 0.4, "consistency": None}, "inseparable"),
+            ({"separation": -0.4, "consistency": 0.92}, "weak-contacts"),
             ({"equivariance": 0.3}, "agent-residual"),
             ({"stay": 0.3}, "restless-object"),
             ({"consistency": 0.7}, "unexplained-contacts"),
@@ -224,6 +237,21 @@ class TestFindings:
 
     def test_lengths_are_relative_to_the_actions(self) -> None:
         assert self.names(equivariance=300.0, stay=20.0, unit=2000.0) == []
+
+    @pytest.mark.parametrize(
+        ("changes", "verdict"),
+        [
+            ({}, "good"),
+            ({"hidden": 0.1}, "good"),
+            ({"stay": 0.3, "hidden": 0.1}, "doubtful"),
+            ({"separation": 0.1, "consistency": 0.95}, "doubtful"),
+            ({"separation": 0.1, "consistency": 0.6}, "not to be trusted"),
+        ],
+    )
+    def test_the_verdict(self, changes: dict[str, Any], verdict: str) -> None:
+        quality = Quality(**(GOOD | changes))
+        assert (quality.verdict, quality.as_dict()["verdict"]) == (verdict, verdict)
+        assert str(quality).startswith(f"{verdict}; ")
 
     def test_inseparable_contacts_are_the_only_finding(self) -> None:
         assert self.names(separation=0.1, equivariance=9.0, consistency=0.1) == ["inseparable"]

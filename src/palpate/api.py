@@ -234,12 +234,11 @@ def _judged(model: Model, material: Material, progress: bool) -> dict[str, Any]:
     quality = assess(model, unseen, material.episode)
     if quality is None:
         return {"findings": []}
-    findings = [str(finding) for finding in quality.findings]
-    for finding in findings:
-        warnings.warn(finding, stacklevel=3)
+    for finding in quality.findings:
+        warnings.warn(str(finding), stacklevel=3)
     if progress:
         say(str(quality))
-    return {"quality": quality.as_dict(), "findings": findings}
+    return {"quality": quality.as_dict(), "findings": [finding._asdict() for finding in quality.findings]}
 
 
 def _blocks(batch: Batch | None) -> list[Batch]:

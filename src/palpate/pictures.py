@@ -21,6 +21,7 @@ from palpate.envs.table import Scene as TableScene
 from palpate.envs.table import Table, TableConfig
 from palpate.envs.table.scene import TOP_RANGE
 from palpate.figures import OVERLAID, curves, distance_histogram, error_map, overlay, png
+from palpate.findings import Finding
 from palpate.methods.base import Encoding
 from palpate.metrics import Scores, aligned
 from palpate.report import write_report
@@ -50,7 +51,9 @@ def illustrate(
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         write_whole(folder / "figures" / f"{name}.png", png(figure))
-    notes = list(model.facts.get("findings", []))
+    verdict = model.facts["quality"]["verdict"] if "quality" in model.facts else ""
+    notes = [f"Verdict without labels: {verdict}."] if verdict else []
+    notes += [str(Finding(**finding)) for finding in model.facts.get("findings", [])]
     write_report(folder / "report.html", title=title, facts=_facts(model), scores=scores, figures=figures, notes=notes)
     return scores
 

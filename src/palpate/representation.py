@@ -133,8 +133,13 @@ class Representation:
         config = self.config
         return (
             f"Representation({config.method}, {config.encoder}, observations {config.observation_shape} "
-            f"{config.observation_dtype}, {config.n} dimensions)"
+            f"{config.observation_dtype}, {config.n} dimensions{self._verdict()})"
         )
+
+    def _verdict(self) -> str:
+        """The label-free verdict, for a reader."""
+        quality = self.facts.get("quality")
+        return f", {quality['verdict']}" if quality else ""
 
     def _answer(self, observation: Any, parts: Sequence[Tensor | None]) -> Any:
         """The joined parts, without the object axis if there is one object."""

@@ -11,6 +11,7 @@ import torch
 from palpate.checkpoint import difference, packed, read_state
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.disk import as_json, write_whole
+from palpate.findings import Finding
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact
 from palpate.traits import METHODS, method_class
@@ -115,5 +116,8 @@ def _require_origin(count: int, origin: Any) -> None:
 def _require_facts(training: Any, findings: Any) -> None:
     if not isinstance(training, dict):
         raise ValueError(f"training is {training!r}; allowed are settings by name")
-    if not isinstance(findings, list) or not all(isinstance(finding, str) for finding in findings):
-        raise ValueError(f"findings is {findings!r}; allowed is a list of sentences")
+    fields = set(Finding._fields)
+    if not isinstance(findings, list) or any(not isinstance(one, dict) or set(one) != fields for one in findings):
+        raise ValueError(
+            f"findings is {findings!r}; allowed is a list of findings, each with {', '.join(Finding._fields)}"
+        )
