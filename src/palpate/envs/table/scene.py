@@ -102,7 +102,8 @@ def _mjcf(block: Block, *, arm: bool, fine: bool, shadows: bool) -> str:
         </body>
       </body>
     </body>"""
-    still = '<body name="arm">' + '<joint type="hinge" axis="0 0 1"/>' * 3 + '<geom size="0.01" pos="0 0 -1"/></body>'
+    slides = "".join(f'<joint type="slide" axis="{axis}"/>' for axis in ("1 0 0", "0 1 0", "0 0 1"))
+    absent = f'<body name="arm">{slides}<geom size="0.01" rgba="0 0 0 0"/></body>'  # as many joints, nothing to see
     return f"""
 <mujoco model="table scene">
   <compiler angle="radian"/>
@@ -137,7 +138,7 @@ def _mjcf(block: Block, *, arm: bool, fine: bool, shadows: bool) -> str:
         material="light" group="{ARM_GROUP}"/>
       <geom type="sphere" size="0.04" pos="0 0 {WRIST_HEIGHT}" material="accent" group="{ARM_GROUP}"/>
     </body>
-    {links if arm else still}
+    {links if arm else absent}
     <body name="block">
       <freejoint/>
       {slab_geoms(block, 'material="block"')}
