@@ -19,7 +19,6 @@ from palpate.cli.parsing import parse
 from palpate.collecting.readings import Moment
 from palpate.figures import overlay
 from palpate.metrics import axis_error
-from palpate.progress import bar
 
 ID = "gym_pusht:gym_pusht/PushT-v0"
 SIDE = 512  # of the arena, PushT's own unit
@@ -129,14 +128,7 @@ class PushT:
 def collect(path: Path, num: int, *, seed: int, workers: int) -> None:
     """Collect triples into a file, or continue a stopped collection."""
     resume = Path(f"{path}.parts").exists()
-    with bar(f"collecting {path.name}", num) as advance:
-
-        def progress(done: int, total: int) -> None:
-            advance(done, "")
-
-        palpate.collect(
-            ID, num, seed=seed, out=path, workers=workers, resume=resume, progress=progress, **STEPPING
-        ).close()
+    palpate.collect(ID, num, seed=seed, out=path, workers=workers, resume=resume, **STEPPING).close()
 
 
 def measure(model: palpate.Representation, data: Path, test: Path, *, picture: Path) -> dict[str, float]:

@@ -49,7 +49,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("log") / "log.h5"
     done = palpate("collect", "palpate/Sprites-v0", "--num", 100, "--size", 20, "--out", path)
     assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
-    assert re.search(r"100 triples from .*: \d\.\d MB, \d+\.\d s, [\d,]+ triples/s$", done.stdout.strip())
+    assert re.search(r"100 triples from .*: \d\.\d MB, \d+\.\d s$", done.stdout.strip())
     return path
 
 

@@ -70,26 +70,23 @@ class Collect:
 
         from palpate.collecting.blocks import dropped
         from palpate.collecting.collect import collect
-        from palpate.progress import Rate, bar
         from palpate.workers import available_cores
 
         options = self._options()
-        start, rate = time.monotonic(), Rate()
-        with bar("collecting", self.num) as advance:
-            triples = collect(
-                self.env,
-                self.num,
-                seed=self.seed,
-                out=self.out,
-                workers=available_cores() if self.workers is None else self.workers,
-                resume=self.resume,
-                overwrite=self.force,
-                progress=lambda done, total: advance(done, f"{rate(done):,.0f}/s"),
-                **options,
-            )
+        start = time.monotonic()
+        triples = collect(
+            self.env,
+            self.num,
+            seed=self.seed,
+            out=self.out,
+            workers=available_cores() if self.workers is None else self.workers,
+            resume=self.resume,
+            overwrite=self.force,
+            **options,
+        )
         seconds, megabytes = time.monotonic() - start, self.out.stat().st_size / 1e6
         with triples:
-            print(f"{triples!r}: {megabytes:.1f} MB, {seconds:.1f} s, {rate(len(triples)):,.0f} triples/s")
+            print(f"{triples!r}: {megabytes:.1f} MB, {seconds:.1f} s")
             lost = +dropped(triples.attributes)  # without zeros
         if lost:
             print(f"dropped: {', '.join(f'{count} {reason}' for reason, count in lost.items())}")

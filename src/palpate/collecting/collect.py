@@ -22,6 +22,7 @@ from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.disk import alone
 from palpate.interrupts import terminations_interrupt
+from palpate.progress import Rate, bar
 
 Progress: TypeAlias = Callable[[int, int], object]
 Source: TypeAlias = str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[Any, Any]]
@@ -45,7 +46,7 @@ def collect(
     workers: int = 1,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool = True,
     **options: Any,
 ) -> Transitions | Labelled:
     """Collect `num` triples of random motion in an environment: its id, a Gymnasium instance, or a function that makes
@@ -62,15 +63,19 @@ def collect(
 
     With `out` the triples are written to that file, with the true states if they are known. Until then they are in
     `OUT.parts`, which survives Ctrl-C (`parts.Stopped`) and failures. `resume` continues from there with the same
-    settings; `num` may differ. `progress` is called with (done, num).
+    settings; `num` may differ. `progress` shows a bar; a function is called with (done, num) instead.
     """
     for name, value, least in (("num", num, 1), ("workers", workers, 1), ("seed", seed, 0)):
         if value < least:
             raise ValueError(f"{name} is {value}; allowed is {least} or more")
     if resume and out is None:
         raise ValueError("resume needs out: a collection in memory cannot be resumed")
-    report = progress or (lambda done, total: None)
-    with closing(_origin(env, seed, workers, labelled, options)) as origin:
+    rate = Rate()
+    with (
+        bar("collecting", num, progress is True) as advance,
+        closing(_origin(env, seed, workers, labelled, options)) as origin,
+    ):
+        report = progress if callable(progress) else lambda done, total: advance(done, f"{rate(done):,.0f}/s")
         if out is None:
             return _in_memory(origin, num, labelled, report)
         place = parts_of(out)
