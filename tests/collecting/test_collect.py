@@ -124,6 +124,14 @@ def interrupt_at(rows: int) -> Progress:
 
 
 class TestWorld:
+    @pytest.mark.parametrize(("progress", "says"), [({}, "collecting 300/300"), ({"progress": False}, "")])
+    def test_it_shows_how_far_it_is(
+        self, world: FakeWorld, progress: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        collect(WORLD, 300, seed=3, **progress)
+        said = capsys.readouterr().err
+        assert says in said if says else not said
+
     def test_generates_in_batches(self, world: FakeWorld) -> None:
         seen: list[tuple[int, int]] = []
         data = collect(WORLD, 300, seed=3, contact_share=None, progress=lambda *at: seen.append(at))
@@ -195,6 +203,7 @@ class TestWorld:
         assert not os.listdir(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:actions are taken for the agent's displacements")
 class TestEnvironment:
     def test_steps_with_truth(self) -> None:
         data = collect(Walk(), 150, seed=2, labelled=True)  # two blocks, many episodes
@@ -228,7 +237,8 @@ class TestEnvironment:
         assert data.attributes == {"environment": "Rejecting", "seed": 2, **dropped}
 
     def test_the_action_is_the_default_displacement(self) -> None:
-        data = collect(Walk(truth=False), 20, seed=5)
+        with pytest.warns(UserWarning, match="if they are commands, give a reading of the agent.s position"):
+            data = collect(Walk(truth=False), 20, seed=5)
         block_seed = int(np.random.SeedSequence((5, 0)).generate_state(1)[0])
         actions = Box(-0.5, 0.5, (2,), np.float32, seed=block_seed)
         np.testing.assert_array_equal(data.rows(slice(None)).a, np.stack([actions.sample() for _ in range(20)]))

@@ -172,6 +172,7 @@ class TestAggregate:
         assert torch.allclose(a, left * (1 - (2 / 3) ** 4), atol=1e-4)
         assert torch.equal(o_next[:-1], o[1:])
 
+    @pytest.mark.filterwarnings("ignore:actions are taken for the agent's displacements")
     def test_displacements_add_up(self) -> None:
         class Walk(gymnasium.Env[Any, Any]):
             observation_space = gymnasium.spaces.Box(-99, 99, (2,), np.float32)

@@ -3,6 +3,7 @@
 A block of rows starts with a fresh episode; its seed is derived from the collection's seed and the block's number.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -282,6 +283,7 @@ def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:
     space = now.env.action_space
     if not _goes_both_ways(space) or len(space.shape or ()) != 1:
         raise ValueError(f"the action space is {space}, so actions are not displacements; {SAY_WHERE}")
+    warnings.warn(f"actions are taken for the agent's displacements; if they are commands, {SAY_WHERE}", stacklevel=2)
     return action
 
 
