@@ -8,11 +8,9 @@ import torch
 
 from palpate.envs.options import configured
 from palpate.envs.simulator.renderer import require_picture_size
-from palpate.envs.soccer import Scene as SoccerScene
 from palpate.envs.soccer import Soccer, SoccerConfig
-from palpate.envs.soccer.config import AGENT_RANGE, FIRST_PERSON
+from palpate.envs.soccer.config import AGENT_RANGE
 from palpate.envs.sprites import AGENT_RADIUS, Scene, Sprites, SpritesConfig, Triple
-from palpate.envs.table import Scene as TableScene
 from palpate.envs.table import Table, TableConfig
 
 
@@ -72,29 +70,18 @@ class SpritesEnv(_Shell):
         return info
 
 
-class SoccerEnv(_Shell):
-    """One soccer scene. Observations are pictures [h, w, 3], in first person [4, h, w, 3]. An action is the agent's
-    requested displacement, and a step lasts until the ball rests. `width` and `height` are those of `render`; by
-    default they are the observation's size.
+class _Simulated(_Shell):
+    """One scene of a world that MuJoCo simulates. `width` and `height` are those of `render`; by default they are the
+    observation's size. There is no task: the reward is 0."""
 
-    There is no task: the reward is 0 and episodes do not end. `info` holds the true state. After a step it also holds
-    `displacement`, how far the agent moved before the border or a pinned ball stopped it, `contact` and `stopped`. Two
-    flags mark steps that `collect` drops: `grazing`, a contact too weak to count, after which the ball is put back;
-    `unsettled`, a ball that did not come to rest in time.
-    """
-
-    def __init__(
-        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
-    ) -> None:
+    def __init__(self, render_mode: str | None, width: int | None, height: int | None, world: Any, most: float) -> None:
         super().__init__(render_mode)
-        config = configured(SoccerConfig, options)
-        self._shown = (config.size if width is None else width, config.size if height is None else height)
+        self.world, size = world, world.config.size
+        self._shown = (size if width is None else width, size if height is None else height)
         require_picture_size(*self._shown)
-        self.world = Soccer(config)
-        views = (4,) if config.view == "first" else ()
-        most = np.float32(min(config.stride, AGENT_RANGE[1] - AGENT_RANGE[0]))
-        self.observation_space = gymnasium.spaces.Box(0, 255, (*views, config.size, config.size, 3), np.uint8)
-        self.action_space = gymnasium.spaces.Box(-most, most, (2,), np.float32)
+        views = (len(world.cameras),) if len(world.cameras) > 1 else ()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (*views, size, size, 3), np.uint8)
+        self.action_space = gymnasium.spaces.Box(-np.float32(most), np.float32(most), (2,), np.float32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -106,92 +93,79 @@ class SoccerEnv(_Shell):
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._require_reset()
         before, outcome = self.scene, self.world.step(self.scene, displacement(action))
-        self.scene = SoccerScene(outcome.agent[None], outcome.object[None], outcome.orientation[None])
-        info = self._info() | {
-            "displacement": outcome.agent - before.agent[0],
-            "contact": outcome.contact,
-            "grazing": outcome.grazing,
-            "stopped": outcome.stopped,
-            "unsettled": not outcome.settled,
-        }
-        return self._observation(), 0.0, False, False, info
-
-    def render(self) -> np.ndarray | None:
-        """The cameras' pictures, four views side by side."""
-        if self.render_mode is None or self.scene is None:
-            return None
-        cameras = FIRST_PERSON if self.world.config.view == "first" else ("third",)
-        return np.concatenate([self.world.render(self.scene, name, *self._shown)[0] for name in cameras], axis=1)
-
-    def close(self) -> None:
-        self.world.close()
-
-    def _start(self) -> SoccerScene:
-        return self.world.reset(self.np_random)
-
-    def _observation(self) -> np.ndarray:
-        return self.world.observe(self.scene)[0]
-
-    def _info(self) -> dict[str, Any]:
-        return {name: value[0].copy() for name, value in self.scene._asdict().items()}
-
-
-class TableEnv(_Shell):
-    """One table. Observations are pictures [h, w, 3], of several cameras [v, h, w, 3]. An action is the gripper's
-    requested displacement, and a step lasts until the block rests. `width` and `height` are those of `render`; by
-    default they are the observation's size.
-
-    There is no task: the reward is 0. An episode is terminated when the block leaves the area that the gripper can
-    reach from all sides. `info` holds the true state and `visible`, whether a camera sees the block. After a step it
-    also holds `displacement`, how far the gripper moved before the border stopped it, `contact`, `nudge`, a contact
-    that hardly moved the block, and `unsettled`, which marks steps that `collect` drops.
-    """
-
-    def __init__(
-        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
-    ) -> None:
-        super().__init__(render_mode)
-        self.world = Table(configured(TableConfig, options))
-        config = self.world.config
-        self._shown = (config.size if width is None else width, config.size if height is None else height)
-        require_picture_size(*self._shown)
-        views = (len(config.cameras),) if len(config.cameras) > 1 else ()
-        most = np.float32(config.stride)
-        self.observation_space = gymnasium.spaces.Box(0, 255, (*views, config.size, config.size, 3), np.uint8)
-        self.action_space = gymnasium.spaces.Box(-most, most, (2,), np.float32)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.scene = self.world.reset(self.np_random)
-        return self.world.observe(self.scene)[0], self._info()
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._require_reset()
-        before, outcome = self.scene, self.world.step(self.scene, displacement(action))
-        self.scene = TableScene(outcome.agent[None], outcome.object[None], np.array([outcome.angle]))
-        info = self._info() | {
-            "displacement": outcome.agent - before.agent[0],
-            "contact": outcome.contact,
-            "nudge": outcome.nudge,
-            "unsettled": not outcome.settled,
-        }
-        return self.world.observe(self.scene)[0], 0.0, self.world.left(outcome.object), False, info
+        self.scene = type(before)(*(np.asarray(getattr(outcome, name))[None] for name in before._fields))
+        told = {name: getattr(outcome, name) for name in self.told}
+        moved = {"displacement": outcome.agent - before.agent[0], "unsettled": not outcome.settled}
+        return self._observation(), 0.0, self._over(), False, self._info() | told | moved
 
     def render(self) -> np.ndarray | None:
         """The cameras' pictures side by side."""
         if self.render_mode is None or self.scene is None:
             return None
-        cameras = self.world.config.cameras
+        cameras = self.world.cameras
         return np.concatenate([self.world.render(self.scene, name, *self._shown)[0] for name in cameras], axis=1)
 
     def close(self) -> None:
         self.world.close()
 
+    told: tuple[str, ...]  # entries of the outcome that `info` holds after a step
+
+    def _start(self) -> Any:
+        return self.world.reset(self.np_random)
+
+    def _over(self) -> bool:
+        return False
+
+    def _observation(self) -> np.ndarray:
+        picture: np.ndarray = self.world.observe(self.scene)[0]
+        return picture
+
     def _info(self) -> dict[str, Any]:
-        state = {name: value[0].copy() for name, value in self.scene._asdict().items()}
-        return state | {"visible": bool(self.world.visible(self.scene)[0])}
+        return {name: value[0].copy() for name, value in self.scene._asdict().items()}
+
+
+class SoccerEnv(_Simulated):
+    """One soccer scene. Observations are pictures [h, w, 3], in first person [4, h, w, 3]. An action is the agent's
+    requested displacement, and a step lasts until the ball rests. Episodes do not end.
+
+    `info` holds the true state. After a step it also holds `displacement`, how far the agent moved before the border or
+    a pinned ball stopped it, `contact` and `stopped`. Two flags mark steps that `collect` drops: `grazing`, a contact
+    too weak to count, after which the ball is put back; `unsettled`, a ball that did not come to rest in time.
+    """
+
+    told = ("contact", "grazing", "stopped")
+
+    def __init__(
+        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
+    ) -> None:
+        world = Soccer(configured(SoccerConfig, options))
+        most = min(world.config.stride, AGENT_RANGE[1] - AGENT_RANGE[0])
+        super().__init__(render_mode, width, height, world, most)
+
+
+class TableEnv(_Simulated):
+    """One table. Observations are pictures [h, w, 3], of several cameras [v, h, w, 3]. An action is the gripper's
+    requested displacement, and a step lasts until the block rests. An episode is terminated when the block leaves the
+    area that the gripper can reach from all sides.
+
+    `info` holds the true state and `visible`, whether a camera sees the block. After a step it also holds
+    `displacement`, how far the gripper moved before the border stopped it, `contact`, `nudge`, a contact that hardly
+    moved the block, and `unsettled`, which marks steps that `collect` drops.
+    """
+
+    told = ("contact", "nudge")
+
+    def __init__(
+        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
+    ) -> None:
+        world = Table(configured(TableConfig, options))
+        super().__init__(render_mode, width, height, world, world.config.stride)
+
+    def _over(self) -> bool:
+        return bool(self.world.left(self.scene.object[0]))
+
+    def _info(self) -> dict[str, Any]:
+        return super()._info() | {"visible": bool(self.world.visible(self.scene)[0])}
 
 
 def displacement(action: np.ndarray) -> np.ndarray:
