@@ -24,7 +24,9 @@ ROUND = 1.3  # long over short semi-axis: round objects stay below it after shor
 HIDDEN = 0.02  # share of triples with a hidden object above which it is reported
 INCONSISTENT = 0.8  # least balanced accuracy of the contacts that geometry predicts
 EXPLAINED = 0.9  # accuracy above which geometry is believed although the scenes do not separate
-DEEP = 0.5  # of the radius: a path that misses by more, or enters by more, has a wrong label
+# Paths beyond the boundary by more than this share of the radius, and by more than so many position errors, have wrong
+# labels.
+DEEP, DEEP_ERRORS = 0.5, 2.0
 
 
 @torch.no_grad()
@@ -214,19 +216,22 @@ def boundary(distance: Tensor, contact: Tensor) -> Boundary:
     best = loss.argmin()
     radius = radii[best, 0]
     right = (distance < radius) == contact
-    mislabelled = sum(_mislabelled(weight, distance, radius, contact, inside) for inside in (True, False))
-    excess = (loss[best] - mislabelled).clamp(min=0)
     # In one dimension many paths lead through the centre, and a boundary there has no width to count in.
     width = torch.maximum(radius, distance.max() / RADII).clamp(min=1e-30)
     near = (distance - radius).abs() < width / 2
-    density = (weight * near).mean() / width
-    return Boundary(float(radius), float((weight * right).mean()), float((2 * excess / density.clamp(min=1e-9)).sqrt()))
+    density = ((weight * near).mean() / width).clamp(min=1e-9)
+    deep = torch.maximum(DEEP * radius, DEEP_ERRORS * (2 * loss[best] / density).sqrt())
+    mislabelled = sum(_mislabelled(weight, distance, radius, deep, contact, inside) for inside in (True, False))
+    spread = (2 * (loss[best] - mislabelled).clamp(min=0) / density).sqrt()
+    return Boundary(float(radius), float((weight * right).mean()), float(spread))
 
 
-def _mislabelled(weight: Tensor, distance: Tensor, radius: Tensor, contact: Tensor, inside: bool) -> Tensor:
-    """Mean distance beyond the boundary that wrong labels on one side of it cause, at the rate seen far from it."""
+def _mislabelled(
+    weight: Tensor, distance: Tensor, radius: Tensor, deep: Tensor, contact: Tensor, inside: bool
+) -> Tensor:
+    """Mean distance beyond the boundary that wrong labels on one side of it cause, at the rate seen deep inside it."""
     depth = (radius - distance if inside else distance - radius).clamp(min=0)
-    far = depth > DEEP * radius
+    far = depth > deep
     rate = (weight * far * (contact != inside)).sum() / (weight * far).sum().clamp(min=1e-9)
     return rate * (weight * depth).mean()
 
