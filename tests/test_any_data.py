@@ -55,7 +55,7 @@ def test_choices_are_said_and_kept(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert "  encoder small: pictures, on a CPU\n" in said
     assert "  shrink 2: 100 x 90 pixels" in said
     assert "steps" not in said.split("contact,")[0]  # it was given
-    assert "not to be trusted; without labels" in said
+    assert "not to be trusted; estimates without labels" in said
     kept = {choice["name"]: choice for choice in palpate.load(tmp_path / "run").facts["choices"]}
     assert kept["steps"] == {"name": "steps", "value": 1, "reason": "as given"}
     assert kept["batch_size"]["value"] == model.facts["training"]["batch_size"] == 3

@@ -409,6 +409,13 @@ class TestEvaluate:
         assert torch.equal(watched.encode(o).object, feeler.encode(o).object)
 
 
+@pytest.mark.parametrize("given", [vectors(), "labelled.h5"], ids=["triples", "a path"])
+def test_evaluate_needs_true_states(given: Any) -> None:
+    model = palpate.fit(labelled_vectors(), method="supervised", **SHORT)
+    with pytest.raises(ValueError, match="needed are triples with true states: palpate.Labelled"):
+        palpate.evaluate(model, given)
+
+
 class TestFindings:
     def test_an_object_that_never_moves(self, tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match=UNCLEAR) as caught:

@@ -45,6 +45,11 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
     One translation, the order of keypoints and the probe of a latent are fitted to true states: those of
     `reference`, another labelled set, or else those of every second row of `labelled`.
     """
+    if not isinstance(labelled, Labelled):
+        raise ValueError(
+            f"labelled is {labelled!r}; needed are triples with true states: palpate.Labelled(triples, truth), "
+            "collect(..., labelled=True), or palpate.Labelled.open(file)"
+        )
     encoding, contact, would_touch = _answers(model, labelled)
     known = None if reference is None else (_answers(model, reference)[0], reference.truth)
     return measure(

@@ -80,10 +80,10 @@ class Quality:
         return {**asdict(self), "verdict": self.verdict}
 
     def __str__(self) -> str:
-        known = {"error": self.error, "agent residual": self.equivariance, "rest residual": self.stay}
-        lengths = ", ".join(f"{name} {value:.3g}" for name, value in known.items() if value is not None)
-        explained = "" if self.consistency is None else f", contacts explained {self.consistency:.1%}"
-        return f"{self.verdict}; without labels, where an action is {self.unit:.3g} long: {lengths}{explained}"
+        names = ("error", "equivariance", "stay", "consistency")
+        known = {name: value for name in names if (value := getattr(self, name)) is not None}
+        numbers = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
+        return f"{self.verdict}; estimates without labels, where an action is {self.unit:.3g} long: {numbers}"
 
 
 def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality | None:

@@ -244,6 +244,8 @@ def _from_file(path: Path, options: Sequence[Option]) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             values = tomllib.load(file)
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {path}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
     known = {option.name: option for option in options if option.name not in NOT_IN_FILES}

@@ -33,12 +33,18 @@ class Checkup:
     def __str__(self) -> str:
         lines = [f"{finding.severity}: {finding.name}: {finding}" for finding in self.findings]
         numbers = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in self.measured.items())
-        verdict = "no blocking problems" if self.good else "blocking problems: do not train on these data as they are"
-        looked = "arrays and a short training run"
-        if not self.probed:
-            tried = "probe_steps" in self.measured
-            looked = f"arrays alone, {'the training run was too short' if tried else 'no training run'}"
-        return "\n".join([*lines, f"measured: {numbers}", f"{verdict} ({looked})"])
+        if not self.good:
+            verdict = "blocking problems: do not train on these data as they are"
+        elif self.probed:
+            verdict = "no blocking problems (arrays and a short training run)"
+        elif "probe_steps" in self.measured:
+            verdict = (
+                "not judged: the arrays have no blocking problems, but the training run was cut short by other work on "
+                "this machine; repeat the check when it is idle, or with OMP_NUM_THREADS=1"
+            )
+        else:
+            verdict = "no blocking problems (arrays alone, no training run)"
+        return "\n".join([*lines, f"measured: {numbers}", verdict])
 
 
 def _plain(value: float) -> str:

@@ -63,7 +63,8 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         raise FileNotFoundError(f"there is no folder {folder}")
     if not path.is_file() and (folder / "run.json").is_file():
         raise FileNotFoundError(
-            f"{folder} holds an unfinished run; continue it with its command and --resume (resume=True)"
+            f"{folder} holds an unfinished run; continue it with its command and --resume (resume=True), or with "
+            f"palpate train --config {folder}/run.toml --out {folder} --resume"
         )
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no config.json; a model's folder has one beside model.safetensors")
