@@ -137,9 +137,10 @@ def judge(quality: Quality) -> list[Finding]:
     if quality.separation < SEPARABLE and several and (quality.consistency or 0.0) >= EXPLAINED:
         warn(
             "weak-contacts",
-            "many contacts move the object so little that they are not told from other triples",
+            "some contacts are not told from other triples",
             blurred,
-            "Geometry explains those that are, so positions can be used. Longer moves would push the object farther.",
+            "Geometry explains the others, so positions can be used. If contacts move the object little, longer moves "
+            "help; otherwise train longer.",
         )
     elif quality.separation < SEPARABLE:
         return [

@@ -150,7 +150,7 @@ def test_text_of_a_checkup() -> None:
         "blocking: b: what is wrong (share 0.5). Do this.",
         "warning: a: less (share 0.1). Do that.",
         "measured: triples 1,200, action rms 0.25",
-        "blocking problems: do not train on these data as they are (arrays alone, no training run)",
+        "blocking problems: do not train on these data as they are",
     ]
     assert (found.good, Checkup(findings=[mild]).good, Checkup().good) == (False, True, True)
 

@@ -203,7 +203,7 @@ def collected(num: int, seed: int) -> Labelled:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:triples with and without contact do not separate")  # not sharply in 400 steps
+@pytest.mark.filterwarnings("ignore:some contacts are not told from other triples")  # not sharply in 400 steps
 def test_it_finds_the_object() -> None:
     learned = palpate.fit(
         collected(6000, 0).transitions,
