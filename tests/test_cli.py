@@ -155,6 +155,7 @@ class TestVerbs:
         assert (objective["body"], objective["rest_floor"], objective["refine"]) == ("ellipse", 0.05, False)
         assert described["training"]["chosen_moves"] == 0.25
 
+    @pytest.mark.slow
     def test_bench(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("palpate.bench.MEASURE_SECONDS", 0.0)
         monkeypatch.setattr("palpate.bench.SPRITES", ["palpate/Sprites-v0"])

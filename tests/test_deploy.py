@@ -145,12 +145,14 @@ class TestFiles:
         for path in (Path(palpate.__file__).parent, Path(torch.__file__).parent):
             assert str(path).encode() not in content
 
+    @pytest.mark.slow
     def test_names_its_sizes(self, exported: Get) -> None:
         session = onnxruntime.InferenceSession(exported("ball", "onnx").path, providers=["CPUExecutionProvider"])
         (observation,) = session.get_inputs()
         assert (observation.name, observation.shape) == ("observation", ["batch", 6, 20, 24])
         assert [value.shape[0] for value in session.get_outputs()] == ["batch"] * 4
 
+    @pytest.mark.slow
     def test_leaves_model_warnings_and_logs_as_they_were(self, tmp_path: Path) -> None:
         model = made("ball-3")
         o, filters, level = observations(model.config, 4), list(warnings.filters), logging.getLogger("onnx_ir").level
@@ -175,6 +177,7 @@ class TestRefusals:
         assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("there.pt2", "keep me")]
 
     @pytest.mark.parametrize("format", ["onnx", "torch"])
+    @pytest.mark.slow
     def test_a_file_that_differs(
         self, tmp_path: Path, exported: Get, monkeypatch: pytest.MonkeyPatch, format: str
     ) -> None:
@@ -199,6 +202,7 @@ class TestRefusals:
         says = r"differ from the model by 0\.001 of .*nothing was written"
         self.refused(tmp_path, made("ball"), says, format=format)
 
+    @pytest.mark.slow
     def test_weights_that_are_no_numbers(self, tmp_path: Path) -> None:
         model = made("ball-3")
         model.model.phi_int.head.bias.data[0] = torch.nan  # type: ignore[union-attr, index]
@@ -274,6 +278,7 @@ class TestDifference:
 
 
 class TestCommand:
+    @pytest.mark.slow
     def test_default_place(self, command: Any, tmp_path: Path) -> None:
         made("ball-3").save(tmp_path / "run")
         code, out, err = command("export", tmp_path / "run", "--format", "torch")
@@ -289,6 +294,7 @@ class TestCommand:
             "model.safetensors",
         ]
 
+    @pytest.mark.slow
     def test_out_data_and_force(self, command: Any, tmp_path: Path) -> None:
         model = made("ball-3")
         model.save(tmp_path / "run")

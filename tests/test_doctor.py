@@ -168,6 +168,7 @@ class TestUse:
         with pytest.raises(FileNotFoundError, match="there is no file"):
             palpate.check(tmp_path / "none.h5")
 
+    @pytest.mark.slow
     def test_the_same_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "STEPS", (10, 10))
         monkeypatch.setattr(probe, "MORE_STEPS", (10, 10))
@@ -187,6 +188,7 @@ class TestUse:
         with pytest.raises(ValueError, match=r"data is Labelled\(.*; allowed are Transitions \(Labelled has .trans"):
             palpate.check(palpate.Labelled(triples, palpate.Truth(triples.action, triples.action)))  # type: ignore[arg-type]
 
+    @pytest.mark.slow
     def test_on_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Positions are not judged there."""
         monkeypatch.setattr(probe, "STEPS", (20, 20))

@@ -159,6 +159,7 @@ def test_where_other_triples_are_explained_worse_all_stays() -> None:
     assert not model.head.correction.fitted
 
 
+@pytest.mark.slow
 def test_no_more_triples_than_memory_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_TRIPLES", 5 * ROWS)
     drawn: list[Batch] = []

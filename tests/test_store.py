@@ -149,6 +149,7 @@ def is_refused(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("method", ["contact", "vae"])
+@pytest.mark.slow
 def test_config_with_anything_in_any_place(tmp_path: Path, method: Any) -> None:
     """A wrong type, a huge number: refused in one sentence, or harmless; never a traceback or all the memory."""
     config = replace(CONFIG, method=method, encoder="small", observation_shape=(3, 16, 16))

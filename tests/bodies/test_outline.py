@@ -57,6 +57,7 @@ def test_a_path_that_ends_beside_the_flat_of_a_side() -> None:
     assert clearance(body, torch.zeros(1, 2), none, Segment(0.115 * toward, torch.zeros(1, 2))).item() > 0.001
 
 
+@pytest.mark.slow
 def test_without_evidence_the_outline_becomes_a_disc_and_with_evidence_it_does_not() -> None:
     """Gradients without information would let it drift: Adam's steps do not depend on their size."""
 

@@ -97,9 +97,9 @@ def test_agents_that_all_stand_in_one_place_do_not_make_it_explode() -> None:
 
 
 def test_the_grid_follows_an_agent_whose_frame_moves() -> None:
-    """A plain average of 2,000 batches would hardly notice the last 500."""
+    """A plain average of all 600 batches would be halfway."""
     backdrop = Backdrop((1,), Translations(2)).train()
-    for shift, batches in ((0.0, 2000), (5.0, 500)):
+    for shift, batches in ((0.0, 300), (5.0, 300)):
         for _ in range(batches):
             backdrop(torch.zeros(4, 1), torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]) + shift)
-    torch.testing.assert_close(backdrop.centre, torch.full((2,), 5.5), atol=0.1, rtol=0.0)
+    torch.testing.assert_close(backdrop.centre, torch.full((2,), 5.5), atol=0.4, rtol=0.0)

@@ -180,6 +180,7 @@ def test_seeds_differ_and_repeat(tiny: None) -> None:
     assert not torch.equal(first, weights(1))
 
 
+@pytest.mark.slow
 def test_from_pixels(tiny: None, tmp_path: Path) -> None:
     run = Run("pixels", 0, 80, size=20, device="cpu")
     readings: list[int] = []

@@ -163,6 +163,7 @@ class TestHiding:
         assert front.visible(beside).tolist() == [True]
         assert both.visible(behind).tolist() == [True]
 
+    @pytest.mark.slow
     def test_it_agrees_with_the_pictures(self) -> None:
         """Share of the red pixels that remain when the hand and the arm are there."""
         table = Table(TableConfig(size=SIZE))
@@ -195,6 +196,7 @@ class TestEnvironment:
         assert not truncated
         assert env.unwrapped.world.left(info["object"])
 
+    @pytest.mark.slow
     def test_collected_triples_know_what_is_visible(self) -> None:
         labelled = collect("palpate/Table-v0", 130, seed=0, labelled=True, size=16, cameras="front,side")
         assert labelled.transitions.observation_shape == (6, 16, 16)

@@ -38,6 +38,7 @@ def test_band_is_median_and_quartiles_where_all_seeds_were_evaluated() -> None:
 
 
 @pytest.mark.parametrize("worlds", [["vanilla"], ["vanilla", "background", "anisotropic"]])
+@pytest.mark.slow
 def test_the_legend_fits_below_the_curves(worlds: list[str]) -> None:
     rows = [row(world, method, 0, 0.1, curve=[[1, 0.5], [2, 0.1]]) for world in worlds for method in METHODS]
     figure = curves(rows)

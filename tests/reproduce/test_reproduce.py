@@ -97,6 +97,7 @@ class TestRuns:
         ("experiment", "world", "method"),
         [("sprites", "anisotropic", "ours"), ("sprites", "vanilla", "paper"), ("shares", "fixed-set", "ours")],
     )
+    @pytest.mark.slow
     def test_settings_equal_what_fit_chooses(self, place: Place, experiment: Any, world: str, method: str) -> None:
         (case,) = planned = cases([experiment], TINY, 1, worlds=[world], methods=[method])
         reproduce(planned, replace(place, keep_models=True), show=False)
@@ -183,6 +184,7 @@ class TestRuns:
         assert result(place, second)["settings"]
         assert not place.model(second).exists()
 
+    @pytest.mark.slow
     def test_an_unfinished_run_with_another_interval_is_refused(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:

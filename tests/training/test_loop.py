@@ -63,6 +63,7 @@ def test_another_seed_gives_another_model_and_every_network_learns() -> None:
         assert not torch.equal(one[name], two[name])
 
 
+@pytest.mark.slow
 def test_the_model_is_asked_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """About contacts of a pool and about moves, from step 2 on, and about more moves for the refinement."""
     select_at_once(monkeypatch)

@@ -51,6 +51,7 @@ def logs(folder: Path) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("kind", FEEDS)
+@pytest.mark.slow
 def test_resume_equals_straight_through(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped after step 4, between two checkpoints; streamed runs end with a refinement."""
     select_at_once(monkeypatch)
