@@ -230,7 +230,7 @@ def boundary(distance: Tensor, contact: Tensor) -> Boundary:
 def _mislabelled(
     weight: Tensor, distance: Tensor, radius: Tensor, deep: Tensor, contact: Tensor, inside: bool
 ) -> Tensor:
-    """Mean distance beyond the boundary that wrong labels on one side of it cause, at the rate seen deep inside it."""
+    """Mean distance beyond the boundary that wrong labels on one side of it cause, at the rate seen far from it."""
     depth = (radius - distance if inside else distance - radius).clamp(min=0)
     far = depth > deep
     rate = (weight * far * (contact != inside)).sum() / (weight * far).sum().clamp(min=1e-9)

@@ -93,7 +93,7 @@ PRESETS = {
         name="small",
         encoder="small",
         size=50,
-        # The 18 runs of `sprites` end within half an hour on two cores.
+        # The runs of `sprites` take about half an hour on two cores.
         training=SettledTraining(steps=300, evaluate_every=30, checkpoint_every=60, log_every=10),
         watched_triples=500,
         control_steps=20_000,
