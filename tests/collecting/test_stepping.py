@@ -334,6 +334,14 @@ class TestTruth:
         assert (in_any != np.reshape(hits, (30, 5))[:, -1]).any()
         assert data.truth.contact.tolist() == in_any.tolist()
 
+    def test_visible_in_the_first_observation(self) -> None:
+        """The agent hides the puck from one half of the square."""
+        readings = {**TRUTH, "visible": lambda now: now.observation["pos"][0] > 10}
+        truth = collect(Cart(), 60, seed=1, labelled=True, truth=readings, **RESTING).truth
+        assert truth.visible.dtype == torch.bool
+        assert torch.equal(truth.visible, truth.agent[:, 0] > 10)
+        assert not torch.equal(truth.visible, truth.agent_next[:, 0] > 10)
+
     def test_moved(self) -> None:
         one, two = (
             collect(Cart(), 60, seed=1, labelled=True, truth={**TRUTH, "contact": contact}, **RESTING).truth.contact
@@ -345,10 +353,10 @@ class TestTruth:
         class Named(Cart):
             def look(self) -> Any:
                 o, info = super().look()
-                return o, info | {"object": info["pose"][:2]}
+                return o, info | {"object": info["pose"][:2], "visible": True}
 
         data = collect(Named(), 9, labelled=True, **CART)
-        assert set(data.truth.known()) == {"agent", "object", "agent_next", "object_next"}
+        assert set(data.truth.known()) == {"agent", "object", "agent_next", "object_next", "visible"}
 
     def test_entries_of_info_that_are_not_states(self) -> None:
         class Kitchen(Cart):
@@ -377,6 +385,9 @@ class TestTruth:
             ({"object": "moved"}, "truth object is 'moved'; allowed"),
             ({"object": "info:pose"}, r"truth object\w* has shape \(3,\); these triples need \(2,\)"),
             ({"object": "info:pose[:2]", "angle": "info:pose[2:]"}, r"truth angle\w* has shape \(1,\).* need \(\)"),
+            ({"object": "info:pose[:2]", "visible": lambda now: 0.5}, "truth visible.* is 0.5; allowed are True and"),
+            ({"object": "info:pose[:2]", "visible": "info:pose"}, "truth visible.* allowed are True and False"),
+            ({"object": "info:pose[:2]", "visible": lambda now: [True]}, r"truth visible has shape \(1,\).* need \(\)"),
             ({"object": "info:puck"}, "truth object is 'info:puck', but the environment's info has no 'puck'"),
             ({"object": lambda now: now.info["pose"][:2] * np.inf}, "truth object.* all values must be finite"),
         ],

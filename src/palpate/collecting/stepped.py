@@ -17,13 +17,13 @@ from gymnasium.spaces import Box
 
 from palpate.collecting.blocks import BLOCK_ROWS
 from palpate.collecting.readings import Moment, Reader, described, read
-from palpate.collecting.stepping import STATES, Stepping
+from palpate.collecting.stepping import READINGS, STATES, Stepping
 
 REJECTED = ("grazing", "unsettled")  # entries of info that mark steps to drop
 MOST_DROPPED = 200  # consecutive dropped triples after which collecting fails
 NO_TRUTH = (
     "this environment does not report true states in every step; needed are agent and object in the info of reset and "
-    "step (optional are angle there and contact in the info of step), or truth= with readings of them"
+    "step (optional are angle and visible there and contact in the info of step), or truth= with readings of them"
 )
 SAY_WHERE = (
     "give a reading of the agent's position, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap "
@@ -231,13 +231,15 @@ class Stepped:
         """Readings of the true states: those of the settings, else those that info has under their names."""
         if self._how.truth is not None:
             return self._how.truth
-        return {name: f"info:{name}" for name in (*STATES, "contact") if name in now.info}
+        return {name: f"info:{name}" for name in READINGS if name in now.info}
 
     def _state(self, now: Moment) -> dict[str, np.ndarray]:
-        known = {name: read(f"truth {name}", x, now) for name, x in self._truth(now).items() if name in STATES}
+        readings = self._truth(now)
+        known = {name: read(f"truth {name}", readings[name], now) for name in STATES if name in readings}
         if "agent" not in known and "object" in known and self._how.agent_position is not None:
             known["agent"] = self._position(now)
-        return {name: x.astype(np.float32) for name, x in known.items()}
+        seen = {"visible": _visible(readings["visible"], now)} if "visible" in readings else {}
+        return {name: x.astype(np.float32) for name, x in known.items()} | seen
 
     def _truth_between(
         self, state: dict[str, np.ndarray], state_next: dict[str, np.ndarray], contact: bool | None
@@ -245,7 +247,7 @@ class Stepped:
         if self._how.truth is not None and self._how.truth.get("contact") == "moved":
             moved = (not _near(state[x], state_next[x], self._how.tolerance) for x in ("object", "angle") if x in state)
             contact = any(moved)
-        truth = state | {f"{name}_next": x for name, x in state_next.items()}
+        truth = state | {f"{name}_next": state_next[name] for name in STATES if name in state_next}
         return truth if contact is None else truth | {"contact": np.array(contact)}
 
     def _check_spaces(self) -> None:
@@ -285,6 +287,14 @@ def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:
         raise ValueError(f"the action space is {space}, so actions are not displacements; {SAY_WHERE}")
     warnings.warn(f"actions are taken for the agent's displacements; if they are commands, {SAY_WHERE}", stacklevel=2)
     return action
+
+
+def _visible(reader: Reader, now: Moment) -> np.ndarray:
+    """Whether the object is visible; a share, for example, is refused."""
+    value = read("truth visible", reader, now)
+    if not ((value == 0) | (value == 1)).all():
+        raise ValueError(f"truth visible, read from {described(reader)}, is {value}; allowed are True and False")
+    return value.astype(bool)
 
 
 def _goes_both_ways(space: gymnasium.Space[Any]) -> bool:

@@ -11,7 +11,8 @@ from palpate.collecting.readings import Moment, Reader, check_reader, described
 Policy: TypeAlias = Callable[[Moment, np.random.Generator], Any]
 Vector: TypeAlias = tuple[float, ...] | list[float] | np.ndarray
 
-STATES = ("agent", "object", "angle")
+STATES = ("agent", "object", "angle")  # of both observations of a triple
+READINGS = (*STATES, "visible", "contact")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,9 @@ class Stepping:
     approach_share: float = 0.5
     """Share of triples that use `approach`; the others have random actions."""
     truth: Mapping[str, Reader] | None = None
-    """Readings of the true states agent, object, angle and contact, for evaluation. A triple is in contact if any of
-    its steps is; "moved" counts every motion of the object as a contact. Default: the entries of info with these names;
-    {} for none."""
+    """Readings of the true states agent, object, angle, visible and contact, for evaluation. The object is visible if
+    it can be seen in the triple's first observation. A triple is in contact if any of its steps is; "moved" counts
+    every motion of the object as a contact. Default: the entries of info with these names; {} for none."""
 
     def __post_init__(self) -> None:
         for name in ("aggregate", "settle"):
@@ -65,11 +66,11 @@ class Stepping:
     def _check_truth(self) -> None:
         if not self.truth:
             return
-        wrong = set(self.truth) - {*STATES, "contact"}
+        wrong = set(self.truth) - set(READINGS)
         if wrong or "object" not in self.truth or not ("agent" in self.truth or self.agent_position):
             raise ValueError(
                 f"truth has {', '.join(sorted(self.truth))}; needed are object and, without agent_position, agent; "
-                "optional are angle and contact"
+                "optional are angle, visible and contact"
             )
         for name, reader in self.truth.items():
             if (name, reader) != ("contact", "moved"):
