@@ -110,7 +110,10 @@ def test_the_guides_commands_are_understood() -> None:
         verb = cli.parsed(shlex.split(line)[1:])
         assert isinstance(verb, cli.Collect)
         assert set(verb._options()) - set(NAMES) == {"obs_type", "max_episode_steps"}
-    assert [line.split()[1] for line in lines if line.startswith("python ")] == ["examples/pusht.py"] * 2
+    assert [line.split()[1] for line in lines if line.startswith("python ")] == [
+        *["examples/pusht.py"] * 2,
+        *["examples/fetchpush.py"] * 2,
+    ]
 
 
 def test_the_guide_names_every_option() -> None:
