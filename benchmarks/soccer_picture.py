@@ -43,18 +43,15 @@ def drawn(found: dict[str, np.ndarray]) -> Figure:
         pictures = soccer.render(scenes, CAMERA, WIDTH, HEIGHT)
     figure = blank(4.0 * len(pictures), 3.35)
     grid = figure.subplots(1, len(pictures), squeeze=False)[0]
-    pixels = {name: projected(found[name]) for name in NAMES if name != "border"}
-    boundary = projected(found["object"][:, None] + found["border"])  # [b, k, 2]
     for i, axes in enumerate(grid):
-        agent, thing, true_agent, true_thing = (pixels[name][i] for name in pixels)
-        extent = (0.0, float(WIDTH), 0.0, float(HEIGHT))
-        draw_scene(axes, pictures[i], extent, agent, thing, boundary[i] - thing, (true_agent, true_thing))
+        agent, thing, border, true_agent, true_thing = (found[name][i] for name in NAMES)
+        draw_scene(axes, pictures[i], projected, agent, thing, border, (true_agent, true_thing))
     shared_legend(figure, 4)
     return figure
 
 
 def projected(positions: np.ndarray) -> np.ndarray:
-    """Pixels [..., 2], from the lower left, of positions [..., 2] in the unit square, at the height of the ball."""
+    """Pixels [k, 2] of positions [k, 2] in the unit square, at the height of the ball."""
     model = build(mujoco, FINE, shadows=False)
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
@@ -64,7 +61,7 @@ def projected(positions: np.ndarray) -> np.ndarray:
     metres = np.concatenate(((positions - 0.5) * SCALE, height), -1)
     x, y, z = np.moveaxis((metres - data.cam_xpos[camera]) @ data.cam_xmat[camera].reshape(3, 3), -1, 0)
     focal = HEIGHT / 2 / np.tan(np.radians(model.cam_fovy[camera]) / 2)
-    return np.stack((WIDTH / 2 + focal * x / -z, HEIGHT / 2 + focal * y / -z), -1)
+    return np.stack((WIDTH / 2 + focal * x / -z, HEIGHT / 2 - focal * y / -z), -1)
 
 
 if __name__ == "__main__":

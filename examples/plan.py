@@ -3,8 +3,8 @@
     python examples/plan.py --model runs/x     with a representation trained on palpate/Soccer-v0
     python examples/plan.py --truth            with the true states, the limit
 
-The plan: stand behind the ball on the line to the goal, then walk along that line. `model.align` translates the learned
-frame onto the field, from a few known positions of the agent.
+The plan: stand behind the ball on the line to the goal, then walk along that line. `model = model.align(...)`
+translates the learned frame onto the field, from a few known positions of the agent.
 """
 
 import argparse

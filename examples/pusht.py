@@ -132,7 +132,7 @@ def collect(path: Path, num: int, *, seed: int, workers: int) -> None:
 
 
 def measure(model: palpate.Representation, data: Path, test: Path, *, picture: Path) -> dict[str, float]:
-    """Errors in PushT's own unit, after one translation fitted to training triples."""
+    """Errors in PushT's own unit. Training triples fit the agent's translation and the block's constant offset."""
     with palpate.Labelled.open(data) as known, palpate.Labelled.open(test) as unseen:
         few = known.subset(slice(0, min(2_000, len(known))))
         known_places = {"observation": few.transitions.rows(slice(None)).o}

@@ -46,7 +46,8 @@ def arrays(seed: int = 0) -> dict[str, np.ndarray]:
     picture = rng.integers(0, 255, (4, 20, 20, 3), dtype=np.uint8)
     points = rng.random((4, 4, 2))
     return {
-        "pictures": picture, "extent": np.array([0.0, 1.0, 0.0, 1.0]), "agent": points[0], "object": points[1],
+        "pictures": picture, "homography": np.array([[20.0, 0, 0], [0, -20, 20], [0, 0, 1]]),
+        "agent": points[0], "object": points[1],
         "border": 0.1 * rng.random((4, 3, 2)), "true_agent": points[2], "true_object": points[3],
         "distances": np.array([1e-4, 2e-4, 0.0, 0.5, 1.5]), "contact": np.array([0, 0, 0, 1, 1], bool),
         "threshold": np.log(0.02), "on": np.array("log"),

@@ -284,15 +284,62 @@ class TestAlign:
         assert torch.equal(aligned.would_touch(rows.o, rows.a), feeler.would_touch(rows.o, rows.a))
 
     @pytest.mark.filterwarnings("ignore:after the best motion")  # six steps learn nothing
-    def test_least_squares_over_agent_and_object(self, feeler: Representation) -> None:
+    def test_the_agent_fits_the_frame_and_the_object_has_an_offset(self, feeler: Representation) -> None:
         labelled = labelled_vectors()
         o, truth = labelled.transitions.rows(slice(None)).o, labelled.truth
         aligned = feeler.align({"observation": o.numpy(), "agent": truth.agent.numpy(), "object": truth.object})
         after = aligned.encode(o)
-        residual = torch.cat((after.agent - truth.agent, after.object - truth.object)).mean(0)
-        torch.testing.assert_close(residual, torch.zeros(2), atol=1e-5, rtol=0)
+        for found, at in ((after.agent, truth.agent), (after.object, truth.object)):
+            torch.testing.assert_close((found - at).mean(0), torch.zeros(2), atol=1e-5, rtol=0)
+        by_agent = feeler.align({"observation": o, "agent": truth.agent})
+        assert torch.equal(by_agent.encode(o).agent, after.agent)
+        assert torch.equal(by_agent.frame.offset, torch.zeros(2))
         again = aligned.align({"observation": o, "agent": truth.agent, "object": truth.object})
-        torch.testing.assert_close(again.encode(o).agent, after.agent)
+        torch.testing.assert_close(again.encode(o).object, after.object)
+        replaced = aligned.align({"observation": o, "agent": truth.agent})
+        assert torch.equal(replaced.encode(o).object, by_agent.encode(o).object)
+
+    def test_an_offset_moves_the_object_alone(self, feeler: Representation, tmp_path: Path) -> None:
+        """A gripper whose reference point is not the middle of what touches: body and contacts stay where they are."""
+        rows, offset = vectors().rows(slice(0, 9)), torch.tensor([0.3, -0.2])
+        o, before = rows.o, feeler.encode(rows.o)
+        known = {"observation": o, "agent": before.agent + 5, "object": before.object + 5 + offset}
+        aligned = feeler.align(known)
+        aligned.save(tmp_path)
+        for model in (aligned, palpate.load(tmp_path), aligned.to("cpu")):
+            after = model.encode(o)
+            torch.testing.assert_close(after.agent, before.agent + 5)
+            torch.testing.assert_close(after.object, before.object + 5 + offset)
+            lines = after.object[:, None] + model.border(o)
+            torch.testing.assert_close(lines, before.object[:, None] + feeler.border(o) + 5, atol=1e-5, rtol=0)
+            assert torch.equal(model.would_touch(rows.o, rows.a), feeler.would_touch(rows.o, rows.a))
+            assert torch.equal(model.contact(*rows), feeler.contact(*rows))
+        assert torch.equal(feeler.encode(o).object, before.object)  # the old one stays
+        assert "object_offset" not in feeler.facts
+        by_centre = feeler.align({"observation": o, "agent": before.agent + 5, "agent_centre": offset.numpy()})
+        torch.testing.assert_close(by_centre.encode(o).object, before.object + 5 + offset)
+        by_object = feeler.align({"observation": o, "object": before.object + 5 + offset})
+        torch.testing.assert_close(by_object.encode(o).agent, before.agent + 5 + offset)  # alone, it fits the frame
+
+    def test_hidden_rows_do_not_count_for_the_object(
+        self, feeler: Representation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        o, plain = vectors().rows(slice(0, 30)).o, feeler.model.encode
+        sure = (torch.arange(30) % 3 > 0).float()[:, None]
+        monkeypatch.setattr(feeler.model, "encode", lambda x: plain(x)._replace(confidences=sure))
+        before = feeler.encode(o)
+        lost = before.object + 100 * (1 - sure)
+        aligned = feeler.align({"observation": o, "agent": before.agent, "object": lost + 1})
+        torch.testing.assert_close(aligned.frame.offset, torch.ones(2))
+        monkeypatch.setattr(feeler.model, "encode", lambda x: plain(x)._replace(confidences=0 * sure))
+        with pytest.raises(ValueError, match="the model sees the object in none of these observations"):
+            feeler.align({"observation": o, "object": lost})
+
+    def test_rows_that_disagree_about_the_object(self, feeler: Representation) -> None:
+        o = vectors().rows(slice(0, 50)).o
+        found = feeler.encode(o)
+        with pytest.warns(UserWarning, match="the rows disagree about the object"):
+            feeler.align({"observation": o, "agent": found.agent, "object": -10 * found.object})
 
     def test_huge_positions(self, feeler: Representation, tmp_path: Path) -> None:
         """Their sum is not finite in float32, their mean is."""
@@ -343,8 +390,16 @@ class TestAlign:
 
     @pytest.mark.parametrize("known", [{}, {"agent": [[0, 0]]}, {"observation": np.zeros((1, 4))}])
     def test_what_it_needs(self, feeler: Representation, known: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match="it needs 'observation' and 'agent' or 'object'"):
+        with pytest.raises(ValueError, match="align needs 'observation' and 'agent' or 'object'"):
             feeler.align(known)
+
+    def test_one_source_of_the_offset(self, feeler: Representation) -> None:
+        o, at = torch.zeros(3, 4), torch.zeros(3, 2)
+        for known in ({"object": at}, {"agent": at, "object": at}):
+            with pytest.raises(ValueError, match="agent_centre is given; align then needs 'agent', and no 'object'"):
+                feeler.align({"observation": o, "agent_centre": [0, 0], **known})
+        with pytest.raises(ValueError, match=r"agent_centre has shape \(1, 3\)"):
+            feeler.align({"observation": o, "agent": at, "agent_centre": [0, 0, 0]})
 
 
 class TestEvaluate:

@@ -43,6 +43,17 @@ def test_large_pictures_are_shrunk(sides: tuple[int, int], device: str, shrink: 
     assert chosen(shape=(3, *sides), device=device, method="vae")["shrink"] == 1  # it draws them
 
 
+def test_large_pictures_come_with_their_cost() -> None:
+    def reason(method: str, side: int) -> str:
+        facts = Facts(shape=(3, side, side), n=2, triples=10_000, steerable=False, device="cpu")
+        return next(choice.reason for choice in choose({}, facts, METHODS[method]) if choice.name == "shrink")
+
+    assert "with shrink=1 a step would cost about 64 times as much" in reason("contact", 480)
+    assert "things smaller than 8 pixels may vanish" in reason("contact", 480)
+    assert "a step with 480 x 480 pixels costs about 64 times as much as with 60 x 60" in reason("vae", 480)
+    assert reason("contact", 64) == reason("vae", 64) == "pictures keep their size"
+
+
 def test_shrink_follows_the_encoder_given() -> None:
     assert chosen({"encoder": "resnet18"}, shape=(3, 256, 256))["shrink"] == 2
 

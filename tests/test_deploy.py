@@ -58,7 +58,8 @@ def made(kind: str = "ball-3") -> Representation:
     model.inputs.unit.fill_(UNIT)
     if isinstance(model, Contact) and model.head.correction is not None:
         nn.init.normal_(model.head.correction.coefficients, std=0.1)
-    return Representation(model, {"origin": [10.0, -20.0, 30.0][: config.n]})
+    facts = {"origin": [10.0, -20.0, 30.0][: config.n], "object_offset": [1.0, 2.0, 3.0][: config.n]}
+    return Representation(model, facts)
 
 
 def observations(config: ModelConfig, count: int) -> np.ndarray:
@@ -129,7 +130,7 @@ class TestFiles:
             name: ["batch", *shape] for name, shape in OUTPUTS[kind].items()
         }
         assert all(said["unit"] for said in about["outputs"].values())
-        assert (about["action_rms"], about["origin"]) == (UNIT, [10.0, -20.0])
+        assert (about["action_rms"], about["origin"], about["object_offset"]) == (UNIT, [10.0, -20.0], [1.0, 2.0])
         assert outcome.bytes == outcome.path.stat().st_size
         assert 0 <= outcome.difference < 1e-5
         assert outcome.rows == 1 + 2 + 7 + 3

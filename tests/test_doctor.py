@@ -41,8 +41,28 @@ def test_a_run_that_is_too_short_is_not_judged(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(check, "SECONDS", 0.0)
     checkup = palpate.check(log(states(COUNT, 0.3, seed=0)))
     assert not checkup.probed
-    assert "\nnot judged: the arrays have no blocking problems, but the training run was cut short" in str(checkup)
+    assert "\ncut short: the training run ended after 0 of 200 steps" in str(checkup)
+    assert "\nnot judged: the arrays have no blocking problems, but the training run was too short" in str(checkup)
     assert "residual" not in checkup.measured
+
+
+def test_a_longer_run_that_is_cut_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hurried(probe.Trial):
+        def train(self, *, first: bool) -> bool:
+            assert torch.get_num_threads() == 1
+            self.deadline = self.deadline if first else 0.0
+            return super().train(first=first)
+
+    monkeypatch.setattr(probe, "STEPS", (20, 20))
+    monkeypatch.setattr(check, "Trial", Hurried)
+    monkeypatch.setattr(check, "undecided", lambda seen: True)
+    torch.set_num_threads(2)
+    cut = palpate.check(log(states(COUNT, 0.3, seed=0)))
+    assert torch.get_num_threads() == 2  # as before
+    assert cut.probed
+    assert "\ncut short: the training run ended after 20 of 120 steps" in str(cut)
+    monkeypatch.setattr(check, "undecided", lambda seen: False)
+    assert "cut short" not in str(palpate.check(log(states(COUNT, 0.3, seed=0))))
 
 
 def some(keep: Callable[[States], torch.Tensor], share: float = 0.3) -> States:

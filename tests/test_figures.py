@@ -44,15 +44,21 @@ def line(axes: Axes, label: str) -> Line2D:
     return found
 
 
+def on_picture(points: Tensor | np.ndarray) -> np.ndarray:
+    """Pixels of the unit square in a picture of 32 pixels on a side."""
+    x, y = np.moveaxis(np.asarray(points, float), -1, 0)
+    return np.stack((32 * x, 32 * (1 - y)), -1)
+
+
 def test_overlay_marks_the_right_places() -> None:
     o, learned, truth = scenes(8)
     figure = overlay(o, learned, truth, border=torch.full((8, 3, 2), 0.1))
     assert len(figure.axes) == 8
     for i, axes in enumerate(figure.axes):
-        true = np.stack((truth.agent[i], truth.object[i]), 1)
-        assert np.array_equal(line(axes, "agent, estimated").get_xydata()[0], learned.agent[i])
-        assert np.array_equal(line(axes, "object, estimated").get_xydata()[0], learned.object[i])
-        assert np.array_equal(line(axes, "true").get_data(), true)
+        true = np.stack((truth.agent[i], truth.object[i]))
+        assert line(axes, "agent, estimated").get_xydata()[0] == pytest.approx(on_picture(learned.agent[i]))
+        assert line(axes, "object, estimated").get_xydata()[0] == pytest.approx(on_picture(learned.object[i]))
+        assert line(axes, "true").get_xydata() == pytest.approx(on_picture(true))
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
         "agent, estimated", "object, estimated", "learned body", "true"
@@ -64,8 +70,33 @@ def test_overlay_draws_the_border() -> None:
     o, learned, _ = scenes(2)
     corners = torch.tensor([[[0.1, 0.0], [0.0, 0.1], [-0.1, 0.0], [0.0, -0.1]]]).expand(2, -1, -1)
     for i, axes in enumerate(overlay(o, learned, border=corners).axes):
-        drawn = line(axes, "learned body").get_xydata() - learned.object[i].numpy()
-        assert drawn == pytest.approx(corners[i][[0, 1, 2, 3, 0]].numpy())
+        wanted = on_picture(learned.object[i] + corners[i][[0, 1, 2, 3, 0]])
+        assert line(axes, "learned body").get_xydata() == pytest.approx(wanted, abs=1e-4)
+
+
+def test_overlay_by_a_projection() -> None:
+    """A function in place of an extent; it is the one mapping of agent, object, body and truth."""
+    o, learned, truth = scenes(2)
+    corners = torch.tensor([[[0.1, 0.0], [0.0, 0.1], [-0.1, 0.0]]]).expand(2, -1, -1)
+
+    def project(points: np.ndarray) -> np.ndarray:
+        return 5 + 10 * points[:, ::-1]
+
+    for i, axes in enumerate(overlay(o, learned, truth, project=project, border=corners).axes):
+        assert (axes.get_xlim(), axes.get_ylim()) == ((0, 32), (32, 0))
+        assert axes.images[0].get_extent() == [0, 32, 32, 0]
+        wanted = {
+            "agent, estimated": learned.agent[i][None],
+            "object, estimated": learned.object[i][None],
+            "learned body": learned.object[i] + corners[i][[0, 1, 2, 0]],
+            "true": torch.stack((truth.agent[i], truth.object[i])),
+        }
+        for label, points in wanted.items():
+            assert line(axes, label).get_xydata() == pytest.approx(project(points.numpy())), label
+    with pytest.raises(ValueError, match="both extent and project are given"):
+        overlay(o, learned, project=project, extent=(0, 1, 0, 1))
+    with pytest.raises(ValueError, match=r"project returns shape \(1,\) for points \(1, 2\)"):
+        overlay(o, learned, project=lambda points: points[:, 0])
 
 
 def test_overlay_stands_upright_in_its_extent() -> None:
@@ -76,14 +107,11 @@ def test_overlay_stands_upright_in_its_extent() -> None:
     at = torch.tensor([[-1 + 4 * 0.2, 2 * 0.9]])
     (axes,) = overlay(world.render(scene), Encoding(at, at[:, None]), extent=extent).axes
     (image,) = axes.images
-    left, right, bottom, top = image.get_extent()
-    assert (left, right, bottom, top) == extent
-    assert (axes.get_xlim(), axes.get_ylim()) == ((-1.0, 3.0), (0.0, 2.0))
+    assert image.get_extent() == [0, 50, 50, 0]
+    assert axes.get_aspect() == 0.5  # the rectangle is twice as wide as high
     x, y = line(axes, "agent, estimated").get_xydata()[0]
-    pixels = image.get_array()
-    row, column = int((top - y) / (top - bottom) * 50), int((x - left) / (right - left) * 50)
     assert image.origin == "upper"
-    red, green, _ = pixels[row, column].tolist()
+    red, green, _ = image.get_array()[int(y), int(x)].tolist()
     assert red > 100 > 2 * green
 
 
@@ -94,12 +122,10 @@ def test_overlay_of_a_world_whose_y_points_down() -> None:
     figure = overlay(pictures, Encoding(at, at[:, None]), extent=(0.0, 512.0, 512.0, 0.0))
     assert figure.get_figheight() > figure.get_figwidth()  # a square and the legend
     (axes,) = figure.axes
-    assert axes.get_ylim() == (512.0, 0.0)
     (image,) = axes.images
-    assert image.get_extent() == [0, 512, 512, 0]
     assert image.origin == "upper"  # its first row is y = 0
     x, y = line(axes, "agent, estimated").get_xydata()[0]
-    assert image.get_array()[int(y / 64), int(x / 64)].tolist() == [255, 255, 255]
+    assert image.get_array()[int(y), int(x)].tolist() == [255, 255, 255]
 
 
 @pytest.mark.parametrize(("channels", "shape"), [(1, (8, 6)), (2, (8, 6)), (3, (8, 6, 3)), (12, (8, 6, 3))])

@@ -45,8 +45,8 @@ def test_truth_plus_a_translation_is_perfect(n: int) -> None:
     certain = truth.contact.float()
     h = torch.arange(1.0, n + 1)
     scores = measure(answer(truth, h, h), truth, contact=certain, would_touch=certain)
-    zero = ("l_test", "agent_error", "object_error", "object_bias", "isometry", "orientation_error")
-    assert [getattr(scores, name) for name in zero] == pytest.approx([0] * 6, abs=1e-6)
+    zero = ("l_test", "agent_error", "object_error", "object_bias", "object_spread", "isometry", "orientation_error")
+    assert [getattr(scores, name) for name in zero] == pytest.approx([0] * 7, abs=1e-6)
     assert [score for name in TITLES if name not in zero and (score := getattr(scores, name)) is not None] == [1.0] * 4
 
 
@@ -57,7 +57,26 @@ def test_shifting_the_object_alone_costs_its_square() -> None:
     scores = measure(shifted, truth)
     assert agent_frame(shifted, truth).tolist() == pytest.approx([0, 0], abs=1e-6)
     assert (scores.l_test, scores.object_error, scores.object_bias) == pytest.approx((0.25, 0.5, 0.5), rel=1e-5)
-    assert scores.agent_error == pytest.approx(0, abs=1e-6)  # the object's bias is its own
+    assert (scores.agent_error, scores.object_spread) == pytest.approx((0, 0), abs=1e-6)  # the bias is the object's own
+
+
+def test_bias_and_spread_are_apart() -> None:
+    """An offset of (3, 4) and an error of 0.1 that changes sign: neither is taken for the other."""
+    truth = random_truth()
+    wobble = torch.tensor([0.1, 0.0]) * torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(100)[:, None]
+    scores = measure(answer(truth, 7.0, 7.0 + torch.tensor([3.0, 4.0]) + wobble), truth)
+    assert (scores.object_bias, scores.object_spread) == pytest.approx((5, 0.1), rel=1e-4)
+    assert scores.object_error == pytest.approx(5, rel=1e-3)
+    assert scores.l_test == pytest.approx(25.01, rel=1e-4)  # Eq. 8 has both
+    assert scores.constant["object_spread"] == scores.constant["object_error"]
+    only_agent = measure(answer(truth, wobble, 0.0), truth)
+    assert (only_agent.agent_error, only_agent.object_spread) == pytest.approx((0.1, 0.0), abs=1e-6)
+
+
+def test_the_own_offset_is_fitted_on_the_reference() -> None:
+    truth = random_truth()
+    scores = measure(answer(truth), truth, reference=(answer(truth, 0.0, [0.0, 0.5]), truth))
+    assert (scores.object_bias, scores.object_spread) == pytest.approx((0.0, 0.5), abs=1e-6)
 
 
 def test_positions_are_measured_where_the_object_is_visible() -> None:
@@ -190,9 +209,9 @@ def test_what_is_not_there_is_left_out() -> None:
     scores = measure(at(truth.agent, truth.object), truth, contact=torch.zeros(400))
     assert scores.orientation_error is None
     assert scores.contact_auroc is None
-    names = ["l_test", "agent_error", "object_error", "isometry", "object_bias"]
+    names = ["l_test", "agent_error", "object_error", "object_bias", "object_spread", "isometry"]
     assert list(scores.as_dict()) == ["count", *names, *(f"constant {name}" for name in names)]
-    assert len(scores.table()) == 5
+    assert len(scores.table()) == 6
 
 
 def test_scores_read_well_and_fit_into_json() -> None:
@@ -201,12 +220,13 @@ def test_scores_read_well_and_fit_into_json() -> None:
     flat = json.loads(json.dumps(scores.as_dict(), allow_nan=False))
     assert flat["l_test"] == scores.l_test
     assert flat["constant l_test"] == scores.constant["l_test"]
-    header, first, *_, units, note = lines = str(scores).splitlines()
+    header, first, *_, offset, units, note = lines = str(scores).splitlines()
+    assert "a constant offset, which contacts leave open if a body is lopsided" in offset
     assert header.split() == ["200", "observations", "score", "constant"]
     assert first.split() == ["L_test", "0.25", f"{scores.constant['l_test']:.4g}"]
     assert note == "the translation was fitted to the other 200 observations, every second row"
     assert units == "lengths are in the action's unit, L_test in its square"
-    assert len({len(line) for line in lines[:-2]}) == 1
+    assert len({len(line) for line in lines[:-3]}) == 1
     by_others = measure(answer(truth), truth, reference=(answer(truth), truth))
     assert "every second row" not in str(by_others)
 

@@ -52,10 +52,13 @@ def test_its_frame_is_fitted_saved_and_used(trained: Representation, labelled: L
     wanted = [group.moved(x, motion) for x in (before.agent, before.object)]
     moved = trained.align({"observation": o, "agent": before.agent + 5.0})
     moved = moved.align({"observation": o, "agent": wanted[0]})
-    assert_close(moved.origin, motion, atol=1e-3, rtol=0)
+    assert_close(moved.frame.origin, motion, atol=1e-3, rtol=0)
     moved.save(tmp_path / "model")
     after = palpate.load(tmp_path / "model").encode(o)
     assert_close([after.agent, after.object], wanted, atol=1e-3, rtol=0)
+    offset = moved.align({"observation": o, "agent": wanted[0], "object": wanted[1] + torch.tensor([0.1, 0.2])})
+    assert_close(offset.frame.offset, torch.tensor([0.1, 0.2]), atol=1e-3, rtol=0)
+    assert_close(offset.encode(o).object, wanted[1] + torch.tensor([0.1, 0.2]), atol=1e-3, rtol=0)
     read = Reader(moved, device="cpu")(o.numpy())
     assert_close(torch.from_numpy(read), torch.cat((after.agent, after.object), 1))
 
@@ -74,7 +77,7 @@ def test_scores_and_figures_fit_the_groups_own_motion() -> None:
 def test_lengths_are_those_of_the_groups_difference(trained: Representation, labelled: Labelled) -> None:
     truth, learned = Truth(randn(50, 2), randn(50, 2, seed=1)), Encoding(randn(50, 2, seed=2), randn(50, 1, 2, seed=3))
     one, two = (measure(Tilted(length=length), learned, truth) for length in (1.0, 2.0))
-    for name in ("agent_error", "object_error", "object_bias"):
+    for name in ("agent_error", "object_error", "object_bias", "object_spread"):
         assert getattr(two, name) == pytest.approx(2 * getattr(one, name))
     assert two.l_test == pytest.approx(4 * one.l_test)
     batch = Batch(*labelled.transitions.rows(slice(None)))

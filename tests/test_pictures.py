@@ -1,18 +1,22 @@
-"""Figures of a run. Positions are drawn only on pictures whose coordinates are known."""
+"""Figures of a run. Positions are drawn on pictures whose projection is known or can be estimated."""
 
 import functools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from palpate import pictures
 from palpate.api import fit
 from palpate.collecting.collect import collect
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Transitions
+from palpate.methods.base import Encoding
 from palpate.pictures import illustrate
+from palpate.projection import Homography
 from palpate.representation import Representation
 from palpate.runlog import FIGURES
 
@@ -35,28 +39,58 @@ def drawn(folder: Path, labelled: Labelled) -> set[str]:
 @pytest.mark.parametrize("env", ["palpate/Sprites-v0", "palpate/Soccer-v0", "palpate/Table-v0"])
 @pytest.mark.slow
 def test_our_worlds_have_an_overlay(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[float, ...]] = []
+    seen: list[np.ndarray] = []
 
     def note(
-        observations: object, encoding: object, truth: object, extent: tuple[float, ...], border: torch.Tensor
+        observations: Tensor, encoding: object, truth: object, project: Homography, border: torch.Tensor
     ) -> Figure:
-        seen.append(extent)
-        assert border.shape[::2] == (8, 2)
+        assert len(observations) == len(border) == 8
+        seen.append(project([[0.0, 0.0], [1.0, 1.0]]) / observations.shape[-1])
         return Figure()
 
     monkeypatch.setattr(pictures, "overlay", note)
     assert drawn(tmp_path, collect(env, 60, size=20, labelled=True)) == {"overlay", "distances", "error"}
-    left, right, bottom, top = seen[0]
-    assert (left, right) == (bottom, top)
-    assert (left < 0) == ("Sprites" not in env)
+    (left, bottom), (right, top) = seen[0]
+    assert left < right
+    assert top < bottom
+    assert (left > 0) == ("Sprites" not in env)
+
+
+def unknown() -> Labelled:
+    """Sprites whose world is not recorded."""
+    ours = collect("palpate/Sprites-v0", 100, size=20, labelled=True)
+    rows = ours.transitions.rows(slice(None))
+    return Labelled(Transitions(observation=rows.o, action=rows.a, next_observation=rows.o_next), ours.truth)
+
+
+def test_the_projection_of_other_worlds_is_estimated() -> None:
+    labelled = unknown()
+    o, truth = labelled.transitions.rows(slice(None)).o, labelled.truth
+    hidden = truth._replace(visible=torch.arange(100) % 4 > 0)
+    spoilt = hidden._replace(object=torch.where((torch.arange(100) % 4 > 0)[:, None], truth.object, 9.0))
+    for known in (truth, spoilt):
+        shown = pictures.backdrop({}, o, known)
+        assert shown is not None
+        assert len(shown.pictures) == 8
+        assert "estimated from the true positions of the object" in shown.note
+        gaps = shown.project(truth.object) - Homography.of_extent((0, 1, 0, 1), 20, 20)(truth.object)
+        assert np.median(np.linalg.norm(gaps, axis=1)) < 0.6
+    assert pictures.backdrop({}, o.flip(0), truth) is None  # as unrelated as those of a camera on the agent
+    assert pictures.backdrop({}, o[:, 0, 0], truth) is None  # vectors
 
 
 @pytest.mark.slow
-def test_other_worlds_have_no_overlay(tmp_path: Path) -> None:
-    ours = collect("palpate/Sprites-v0", 60, size=20, labelled=True)
-    rows = ours.transitions.rows(slice(None))
-    same = Transitions(observation=rows.o, action=rows.a, next_observation=rows.o_next)
-    assert drawn(tmp_path, Labelled(same, ours.truth)) == {"distances", "error"}
+def test_an_overlay_without_true_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's own positions show where the plane is, once they are learned; here the truth stands in."""
+    labelled = unknown()
+    trained, triples = model(), labelled.transitions
+    illustrate(tmp_path / "untrained", trained, None, "a run", triples=triples)
+    assert not (tmp_path / "untrained" / "figures" / "overlay.png").exists()
+    truth = Encoding(labelled.truth.agent, labelled.truth.objects, confidences=torch.ones(100, 1))
+    monkeypatch.setattr(Representation, "encode", lambda *_: truth)
+    illustrate(tmp_path, trained, None, "a run", triples=triples)
+    assert (tmp_path / "figures" / "overlay.png").exists()
+    assert "estimated from the learned positions of the object" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -113,9 +113,10 @@ def test_config_describes_no_model(folder: Path, change: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("origin", [[1.0], [[1.0], [2.0]], [1.0, "east"], 3.0, [1.0, float("nan")]])
-def test_an_origin_that_is_none(folder: Path, origin: Any) -> None:
+@pytest.mark.parametrize("name", ["origin", "object_offset"])
+def test_an_origin_or_an_offset_that_is_none(folder: Path, name: str, origin: Any) -> None:
     """One number would move both axes."""
-    edit(folder, origin=origin)
+    edit(folder, **{name: origin})
     refused(folder, "cannot be read as a palpate model")
 
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from palpate import __version__
 from palpate.disk import require_place, write_whole
 from palpate.extras import demand
-from palpate.methods.base import Encoding, Model
-from palpate.representation import Representation
+from palpate.methods.base import Model
+from palpate.representation import Frame, Representation
 
 SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
 FORMAT_VERSION = 1
@@ -100,17 +100,16 @@ class _Deployed(nn.Module):
     """The computation of the file."""
 
     origin: Tensor
+    offset: Tensor
 
     def __init__(self, source: Representation) -> None:
         super().__init__()
         self.model = source.model
-        self.register_buffer("origin", source.origin)
+        for name, part in source.frame._asdict().items():
+            self.register_buffer(name, part)
 
     def forward(self, observation: Tensor) -> Answers:
-        encoding: Encoding = self.model.encode(observation)
-        group = self.model.group
-        agent, objects = (group.moved(x, self.origin) for x in (encoding.agent, encoding.objects))
-        return encoding._replace(agent=agent, objects=objects).known()
+        return Frame(self.origin, self.offset).placed(self.model, self.model.encode(observation)).known()
 
 
 def _trace(source: Representation) -> torch.export.ExportedProgram:
@@ -229,7 +228,8 @@ def _describe(source: Representation, program: torch.export.ExportedProgram) -> 
             for name, value in outputs.items()
         },
         "action_rms": float(source.model.inputs.unit),
-        "origin": source.origin.tolist(),
+        "origin": source.frame.origin.tolist(),
+        "object_offset": source.frame.offset.tolist(),
     }
 
 

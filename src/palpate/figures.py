@@ -20,6 +20,7 @@ from torch import Tensor
 from palpate.contacts.split import SMALLEST
 from palpate.data.labelled import Truth
 from palpate.methods.base import Encoding
+from palpate.projection import Extent, Homography, Projection
 
 Array = NDArray[Any]
 
@@ -28,6 +29,7 @@ ORANGE, GREEN, YELLOW, BLUE, VERMILION, PURPLE = "#E69F00", "#009E73", "#F0E442"
 GREY = "#666666"
 DPI = 110
 OVERLAID = 8  # pictures of an overlay
+UNIT_SQUARE: Extent = (0.0, 1.0, 0.0, 1.0)
 BINS = 12  # of an error map, along each axis
 # The losses of all methods; a method has at most as many as there are colours.
 TERMS = (
@@ -51,28 +53,36 @@ def overlay(
     observations: Tensor,
     encoding: Encoding,
     truth: Truth | None = None,
-    extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0),
+    *,
+    extent: Extent | None = None,
+    project: Projection | None = None,
     border: Tensor | None = None,
 ) -> Figure:
     """Estimates on the first pictures of [b, c, h, w]: agent, object, and the learned body around it.
 
-    `extent` is the rectangle (left, right, bottom, top) of the plane that a picture shows; bottom is larger than top if
-    y points down. `border` [b, k, 2] is the body's, from `Representation.border`. With a truth, rings mark the true
-    positions.
+    `project` maps points [k, 2] of the encoding's frame to pixels [k, 2], x to the right and y down; for a perspective
+    camera use a `palpate.projection.Homography`. A picture from above has an `extent` instead: the rectangle (left,
+    right, bottom, top) of the plane that it shows, by default the unit square; bottom is larger than top if y points
+    down. `border` [b, k, 2] is the body's, from `Representation.border`. With a truth, rings mark the true positions.
     """
+    if extent is not None and project is not None:
+        raise ValueError("both extent and project are given; extent is for pictures from above, project for others")
     count = min(len(observations), OVERLAID)
     agent, body = _array(encoding.agent), _array(encoding.object)
-    left, right, bottom, top = extent
+    height, width = observations.shape[-2:]
+    project = project or Homography.of_extent(extent or UNIT_SQUARE, width, height)
     columns = min(4, count)
     rows = -(-count // columns)
+    across, down = (width, height) if extent is None else (extent[1] - extent[0], extent[3] - extent[2])
     side = 2.4  # inches
-    figure = blank(side * columns, side * rows * abs((top - bottom) / (right - left)) + 0.4)
+    figure = blank(side * columns, side * rows * abs(down / across) + 0.4)
     for i in range(count):
         axes = figure.add_subplot(rows, columns, i + 1)
         true = None if truth is None else (_array(truth.agent[i]), _array(truth.object[i]))
         line = None if border is None else _array(border[i])
         sure = 1.0 if encoding.confidence is None else float(encoding.confidence[i])
-        draw_scene(axes, _picture(observations[i]), extent, agent[i], body[i], line, true, sure)
+        draw_scene(axes, _picture(observations[i]), project, agent[i], body[i], line, true, sure)
+        axes.set_aspect(abs(down / across) * width / height)
     shared_legend(figure, 4)
     return figure
 
@@ -80,7 +90,7 @@ def overlay(
 def draw_scene(
     axes: Axes,
     picture: Array,
-    extent: tuple[float, float, float, float],
+    project: Projection,
     agent: Array,
     body: Array,
     border: Array | None = None,
@@ -89,22 +99,35 @@ def draw_scene(
 ) -> None:
     """A picture [h, w, 3] or [h, w] with estimates [2] of agent and object, and the object's border [k, 2] around it.
 
-    Rings mark the true positions of both. An object of low confidence is faint.
+    `project` maps their plane to the picture's pixels. Rings mark the true positions of both. An object of low
+    confidence is faint.
     """
     faint = max(confidence, FAINTEST)
     brightest = 255 if picture.dtype == np.uint8 else 1
-    axes.imshow(picture, extent=extent, interpolation="nearest", cmap="gray", vmin=0, vmax=brightest)
-    axes.set(xlim=extent[:2], ylim=extent[2:])
+    height, width = picture.shape[:2]
+    shown = (0, width, height, 0)
+    axes.imshow(picture, extent=shown, interpolation="nearest", cmap="gray", vmin=0, vmax=brightest)
+    axes.set(xlim=shown[:2], ylim=shown[2:])
     axes.set_axis_off()
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
-    _mark(axes, agent, "agent, estimated", color=YELLOW, **dot)
-    _mark(axes, body, "object, estimated", color=PURPLE, alpha=faint, **dot)
+    _mark(axes, _pixels(project, agent[None]), "agent, estimated", color=YELLOW, **dot)
+    _mark(axes, _pixels(project, body[None]), "object, estimated", color=PURPLE, alpha=faint, **dot)
     if border is not None:
-        closed = (body + np.concatenate((border, border[:1]))).T
+        closed = _pixels(project, body + np.concatenate((border, border[:1])))
         _mark(axes, closed, "learned body", color=PURPLE, alpha=faint, linewidth=1.2, solid_capstyle="round")
     if true is not None:
         ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
-        _mark(axes, np.stack(true, -1), "true", color="white", **ring)
+        _mark(axes, _pixels(project, np.stack(true)), "true", color="white", **ring)
+
+
+def _pixels(project: Projection, points: Array) -> Array:
+    """Pixels [k, 2] of points [k, 2]."""
+    pixels = np.asarray(project(points), float)
+    if pixels.shape != points.shape:
+        raise ValueError(
+            f"project returns shape {pixels.shape} for points {points.shape}; allowed is [k, 2] for [k, 2]"
+        )
+    return pixels
 
 
 def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
@@ -233,9 +256,9 @@ def png(figure: Figure) -> bytes:
     return content.getvalue()
 
 
-def _mark(axes: Axes, points: Array, label: str, **style: Any) -> None:
-    """Points [2] or [2, k] with a dark rim, visible on any picture."""
-    axes.plot(*points, label=label, path_effects=[withStroke(linewidth=2.4, foreground="black")], **style)
+def _mark(axes: Axes, pixels: Array, label: str, **style: Any) -> None:
+    """Pixels [k, 2] with a dark rim, visible on any picture."""
+    axes.plot(*pixels.T, label=label, path_effects=[withStroke(linewidth=2.4, foreground="black")], **style)
 
 
 def _picture(observation: Tensor) -> Array:

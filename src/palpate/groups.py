@@ -82,6 +82,10 @@ class Group(ABC):
         """The vector from `other` to `position`, `[..., n]`; both are positions in the common frame."""
         return position - other
 
+    def shifted(self, position: Tensor, vector: Tensor) -> Tensor:
+        """The positions [..., n] at a vector [n] from others; the inverse of `difference`."""
+        return position + vector
+
     @abstractmethod
     def identity(self) -> Tensor:
         """The frame, a vector, whose motion leaves every position where it is."""

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from palpate.api import evaluate
 from palpate.data.labelled import Labelled, Truth
+from palpate.data.transitions import Transitions
 from palpate.disk import as_json, write_whole
 from palpate.envs.registration import SOCCER, SPRITES, TABLE
 from palpate.envs.soccer import Scene, Soccer
 from palpate.envs.soccer.config import ABOVE_RANGE
-from palpate.envs.table import Scene as TableScene
-from palpate.envs.table import Table, TableConfig
-from palpate.envs.table.scene import TOP_RANGE
-from palpate.figures import OVERLAID, curves, distance_histogram, error_map, overlay, png
+from palpate.envs.table.scene import homography
+from palpate.figures import OVERLAID, UNIT_SQUARE, curves, distance_histogram, error_map, overlay, png
 from palpate.findings import Finding
 from palpate.methods.base import Encoding
 from palpate.metrics import Scores, aligned
+from palpate.projection import MOST_PICTURES, Extent, Homography, fit_projection
 from palpate.report import write_report
 from palpate.representation import Representation
 from palpate.runlog import read_log
@@ -31,48 +31,65 @@ from palpate.traits import traits_of
 
 DRAWN_ROWS = 2000
 ABOVE_PIXELS = 240
+ESTIMATED = (
+    "Overlay: the projection from positions to pixels was estimated from the {} positions of the object and the pixels "
+    "that change with them."
+)
 
 
 def illustrate(
-    folder: Path, model: Representation, test: Labelled | None, title: str, run: Path | None = None
+    folder: Path,
+    model: Representation,
+    test: Labelled | None,
+    title: str,
+    *,
+    run: Path | None = None,
+    triples: Transitions | None = None,
 ) -> Scores | None:
     """Write `report.html` and `figures/` to `folder`; with labelled triples also measure and write `scores.json`.
 
-    `run` is the folder of the model's run if that is not `folder`.
+    Without labelled triples, estimates are drawn on pictures of `triples`. `run` is the folder of the model's run if
+    that is not `folder`.
     """
     log = (run or folder) / "metrics.jsonl"
     figures = {"curves": curves(read_log(log))} if log.exists() else {}
+    verdict = model.facts["quality"]["verdict"] if "quality" in model.facts else ""
+    notes = [f"Verdict without labels: {verdict}."] if verdict else []
+    notes += [str(Finding(**finding)) for finding in model.facts.get("findings", [])]
     scores = None
     if test is not None:
         scores = evaluate(model, test)
         folder.mkdir(parents=True, exist_ok=True)  # only now: triples that do not fit the model leave nothing behind
         write_whole(folder / "scores.json", as_json(scores.as_dict()))
-        figures = _measured(model, test) | figures
+        drawn, more = _measured(model, test)
+    else:
+        drawn, more = ({}, []) if triples is None else _estimated(model, triples)
+    figures, notes = drawn | figures, notes + more
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         write_whole(folder / "figures" / f"{name}.png", png(figure))
-    verdict = model.facts["quality"]["verdict"] if "quality" in model.facts else ""
-    notes = [f"Verdict without labels: {verdict}."] if verdict else []
-    notes += [str(Finding(**finding)) for finding in model.facts.get("findings", [])]
     write_report(folder / "report.html", title=title, facts=_facts(model), scores=scores, figures=figures, notes=notes)
     return scores
 
 
-def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
+Drawn = tuple[dict[str, Figure], list[str]]  # figures by name, and notes about them
+
+
+def _measured(model: Representation, test: Labelled) -> Drawn:
     """The figures that need true states."""
     some = test.subset(slice(0, min(DRAWN_ROWS, len(test))))
     triples, truth = some.transitions, some.truth
-    shown_rows = triples.rows(slice(0, min(OVERLAID, len(some)))).o
     encoding = aligned_positions(model, some)
-    figures = {}
+    figures, notes = {}, []
     try:
-        shown = backdrop(triples.attributes, shown_rows, truth)
+        shown = backdrop(triples.attributes, triples.rows(slice(0, min(MOST_PICTURES, len(some)))).o, truth)
     except (ModuleNotFoundError, OSError) as error:  # no renderer on this machine; the scores are still written
         warnings.warn(f"the positions are not drawn: {error}", stacklevel=2)
         shown = None
     if shown is not None:
-        border = model.border(shown_rows)
-        figures["overlay"] = overlay(shown.pictures, encoding, truth, extent=shown.extent, border=border)
+        border = model.border(triples.rows(slice(0, len(shown.pictures))).o)
+        figures["overlay"] = overlay(shown.pictures, encoding, truth, project=shown.project, border=border)
+        notes = [shown.note] if shown.note else []
     threshold = model.model.threshold()
     if threshold is not None:
         value, on = threshold
@@ -81,7 +98,29 @@ def _measured(model: Representation, test: Labelled) -> dict[str, Figure]:
         figures["distances"] = distance_histogram(distances, value, truth.contact, on=on)
     if model.config.n == 2:
         figures["error"] = error_map(encoding, truth)
-    return figures
+    return figures, notes
+
+
+def _estimated(model: Representation, triples: Transitions) -> Drawn:
+    """Estimates on pictures, if a projection of the learned plane can be estimated."""
+    kind, config = model.model, model.config
+    if not (kind.places_object and kind.tells_apart and config.n == 2 and config.picture):
+        return {}, []
+    o = triples.rows(np.unique(np.linspace(0, len(triples) - 1, MOST_PICTURES).astype(int))).o
+    encoding = model.encode(o)
+    project = _estimate(o, encoding.object, encoding.confidence)
+    if project is None:
+        return {}, []
+    shown = torch.linspace(0, len(o) - 1, min(OVERLAID, len(o))).long()
+    some = Encoding(*(None if x is None else x[shown] for x in encoding))  # type: ignore[arg-type]
+    note = ESTIMATED.format("learned") + " A constant offset between agent and object shows at the agent."
+    return {"overlay": overlay(o[shown], some, project=project, border=model.border(o[shown]))}, [note]
+
+
+def _estimate(o: Tensor, positions: Tensor, confidence: Tensor | None) -> Homography | None:
+    """A projection from pictures and the object's positions where it is visible."""
+    seen = torch.ones(len(o), dtype=torch.bool) if confidence is None else confidence > 0.5
+    return fit_projection(o[seen], positions[seen])
 
 
 def aligned_positions(model: Representation, labelled: Labelled) -> Encoding:
@@ -96,31 +135,38 @@ class Backdrop(NamedTuple):
     """Pictures on which positions can be drawn."""
 
     pictures: Tensor  # [b, c, h, w]
-    extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)  # left, right, bottom, top of the plane shown
+    project: Homography  # from positions to their pixels
+    note: str = ""  # for a reader
 
 
 def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop | None:
-    """The pictures of Sprites, which show the unit square; Soccer and Table drawn from above, for any camera.
+    """The first pictures of `o`, with their projection; Soccer is drawn from above instead, for any camera.
 
-    None for other worlds: the positions shown by their pixels are unknown. `truth` holds at least the rows of `o`.
+    The projection of Sprites and Table is known. For other worlds it is estimated from the true positions of the object
+    in all of `o`; None if that fails. `truth` holds at least the rows of `o`.
     """
-    environment = attributes.get("environment")
+    environment, shown = attributes.get("environment"), min(OVERLAID, len(o))
     if environment in SPRITES:
-        return Backdrop(o)
+        return from_above(o[:shown])
     if environment in SOCCER:
-        upright = np.tile(np.array([1, 0, 0, 0], np.float32), (len(o), 1))
-        scenes = Scene(truth.agent[: len(o)].numpy(), truth.object[: len(o)].numpy(), upright)
+        upright = np.tile(np.array([1, 0, 0, 0], np.float32), (shown, 1))
+        scenes = Scene(truth.agent[:shown].numpy(), truth.object[:shown].numpy(), upright)
         with Soccer() as soccer:
-            return _from_above(soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS), ABOVE_RANGE)
-    if environment in TABLE and truth.angle is not None:
-        on_top = TableScene(*(x[: len(o)].numpy() for x in (truth.agent, truth.object, truth.angle)))
-        with Table(TableConfig(block=str(attributes.get("block", "cube")), arm=False)) as table:  # type: ignore[arg-type]
-            return _from_above(table.render(on_top, "top", ABOVE_PIXELS, ABOVE_PIXELS), TOP_RANGE)
-    return None
+            pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
+        return from_above(torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2)
+    if environment in TABLE:
+        camera: Any = str(attributes.get("cameras", "front")).split(",")[0]
+        return Backdrop(o[:shown], Homography(homography(camera, o.shape[-1], o.shape[-2])))
+    if o.dim() != 4 or truth.agent.shape[1] != 2:
+        return None
+    visible = None if truth.visible is None else truth.visible[: len(o)].float()
+    project = _estimate(o, truth.object[: len(o)], visible)
+    return None if project is None else Backdrop(o[:shown], project, ESTIMATED.format("true"))
 
 
-def _from_above(pictures: np.ndarray, shown: tuple[float, float]) -> Backdrop:
-    return Backdrop(torch.from_numpy(pictures).permute(0, 3, 1, 2), shown * 2)
+def from_above(pictures: Tensor, extent: Extent = UNIT_SQUARE) -> Backdrop:
+    """Pictures [b, c, h, w] of a rectangle of the plane."""
+    return Backdrop(pictures, Homography.of_extent(extent, pictures.shape[-1], pictures.shape[-2]))
 
 
 def _facts(model: Representation) -> dict[str, str]:

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -20,6 +20,24 @@ ENCODE_ROWS, ENCODE_BYTES = 256, 256 * 1024**2
 TELLING_ROWS = 10  # fewest known positions that can contradict the frame
 
 
+class Frame(NamedTuple):
+    """From a model's frame to the user's."""
+
+    origin: Tensor  # a frame of the model's group: agent and objects move by its motion
+    offset: Tensor  # [n], added to the objects: contacts leave it open if a body is lopsided
+
+    def placed(self, model: Model, encoding: Encoding) -> Encoding:
+        """The encoding in the user's frame; a latent stays as it is."""
+        group = model.group
+        encoding = encoding._replace(agent=group.moved(encoding.agent, self.origin))
+        if not model.places_object:
+            return encoding
+        return encoding._replace(objects=group.shifted(group.moved(encoding.objects, self.origin), self.offset))
+
+    def to(self, device: torch.device | str) -> "Frame":
+        return Frame(*(x.to(device) for x in self))
+
+
 @final
 class Representation:
     """A trained model: observations in any layout go in, positions in the action's unit come out."""
@@ -28,7 +46,9 @@ class Representation:
         self.model = model.to(device).eval()
         self.facts = dict(facts)
         self._device = torch.device(device)
-        self.origin = torch.tensor(facts.get("origin") or model.group.identity().tolist())  # a frame, set by `align`
+        group = model.group
+        origin, offset = facts.get("origin") or group.identity().tolist(), facts.get("object_offset") or [0.0] * group.n
+        self.frame = Frame(torch.tensor(origin), torch.tensor(offset))  # set by `align`
 
     @property
     def config(self) -> ModelConfig:
@@ -43,19 +63,17 @@ class Representation:
         """
         parts = [self.model.encode(o) for o in self._batches(observation)]
         whole = Encoding(*map(_joined, zip(*parts, strict=True)))  # type: ignore[arg-type]
-        move = self.model.group.moved
-        whole = whole._replace(agent=move(whole.agent, self.origin))
-        if self.model.places_object:
-            whole = whole._replace(objects=move(whole.objects, self.origin))
-        return self._like(observation, whole)
+        return self._like(observation, self.frame.placed(self.model, whole))
 
     @torch.no_grad()
     def border(self, observation: Any) -> Any:
         """The boundary of the learned body: a closed line [b, c, 2] around the object's position, whose last point
         joins the first. The agent's reference point on it just touches the object. For a Gaussian, its ellipse.
-        `encode(o).object[:, None] + border(o)` is the line in the common frame. None outside the plane, and for models
-        without a body."""
-        return self._answer(observation, [self.model.border(o) for o in self._batches(observation)])
+        `encode(o).object[:, None] + border(o)` is the line in the common frame; an offset of the object, given to
+        `align`, does not move it. None outside the plane, and for models without a body."""
+        lines = [self.model.border(o) for o in self._batches(observation)]
+        offset = self.frame.offset.to(self._device)
+        return self._answer(observation, [None if line is None else line - offset for line in lines])
 
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
@@ -82,44 +100,75 @@ class Representation:
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
         return self._answer(observation, [self.model.scene_distance(o, o_next) for o, o_next in pairs])
 
-    def align(self, known_positions: Mapping[str, Any]) -> "Representation":
-        """This representation with its frame moved onto yours by one motion of its group, a translation.
+    def align(self, known: Mapping[str, Any]) -> "Representation":
+        """A new representation in your frame; this one does not change. `model = model.align(...)`
 
-        `known_positions` holds `observation` and, for the same rows, true positions of the `agent`, the `object` or
-        both.
+        `known` holds `observation` and, for the same rows, true positions of the `agent`, the `object` or both. The
+        agent fits the frame: one motion of the model's group, a translation. If both are given, the object gets the
+        mean difference that is left as a constant offset: contacts leave it open if a body is lopsided. If the object
+        is given alone, it fits the frame, and the agent is off by that offset. Rows that hide the object do not count
+        for it. In place of the object, `agent_centre` [n] gives the offset: the middle of what touches, relative to
+        the agent's reference point. It suffices if the object's position is the middle of its body.
+
+        The body and the predicted contacts stay where they are. An earlier alignment is replaced.
         """
-        if "observation" not in known_positions or not {"agent", "object"} & set(known_positions):
+        self._require_known(known)
+        group, o = self.model.group, known["observation"]
+        encoding = Representation(self.model, {}, self._device).encode(o)  # in the frame of the model
+        pairs = {}
+        for name in ("agent", "object"):
+            if name in known:
+                places = _vectors(name, known[name], len(o), group.n).double()
+                estimates = torch.as_tensor(getattr(encoding, name)).double()
+                if not estimates.isfinite().all():
+                    raise ValueError("observation has values that are not finite; repair or drop those rows")
+                seen = _visible(encoding) if name == "object" else torch.ones(len(o), dtype=torch.bool)
+                pairs[name] = estimates[seen], places[seen]
+        origin = group.frame(*pairs.get("agent", pairs.get("object")))  # type: ignore[misc]
+        left = {name: group.difference(at, group.moved(found, origin)) for name, (found, at) in pairs.items()}
+        offset = torch.zeros(group.n)
+        if "agent_centre" in known:
+            offset = _vectors("agent_centre", np.asarray(known["agent_centre"])[None], 1, group.n)[0]
+        elif len(pairs) == 2:
+            offset = left["object"].mean(0)
+            left["object"] = left["object"] - offset
+        for name, vector in (("frame", origin), ("object", offset)):
+            if not vector.float().isfinite().all():
+                raise ValueError(
+                    f"the {name} would move by {vector.tolist()}; it must be finite in float32: use another unit"
+                )
+        for name, (_, at) in pairs.items():
+            self._warn_of_disagreement(name, left[name], group.difference(at, at.mean(0)))
+        facts = self.facts | {"origin": origin.tolist(), "object_offset": offset.tolist()}
+        return Representation(self.model, facts, self._device)
+
+    def _require_known(self, known: Mapping[str, Any]) -> None:
+        """Refuse what `align` cannot use."""
+        if "observation" not in known or not {"agent", "object"} & set(known):
             raise ValueError(
-                f"known_positions holds {sorted(known_positions)}; it needs 'observation' and 'agent' or 'object'"
+                f"the known positions are {sorted(known)}; align needs 'observation' and 'agent' or 'object'"
             )
-        if "object" in known_positions and not self.model.places_object:
+        if "agent_centre" in known and ("agent" not in known or "object" in known):
+            raise ValueError(
+                "agent_centre is given; align then needs 'agent', and no 'object': either gives the offset"
+            )
+        if {"object", "agent_centre"} & set(known) and not self.model.places_object:
             raise ValueError(
                 f"this model is {self.config.method!r}, whose object is not a position; align it by the agent"
             )
         if not self.model.tells_apart:
             raise ValueError(f"this model is {self.config.method!r}, whose points have no order; align another model")
-        group, o = self.model.group, known_positions["observation"]
-        encoding = Representation(self.model, {}, self._device).encode(o)  # in the frame of the model
-        names = [name for name in ("agent", "object") if name in known_positions]
-        places = torch.cat([_vectors(name, known_positions[name], len(o), group.n) for name in names]).double()
-        estimates = torch.cat([torch.as_tensor(getattr(encoding, name)) for name in names]).double()
-        if not estimates.isfinite().all():
-            raise ValueError("observation has values that are not finite; repair or drop those rows")
-        origin = group.frame(estimates, places)
-        if not origin.float().isfinite().all():
-            raise ValueError(
-                f"the frame would move by {origin.tolist()}; it must be finite in float32: use another unit"
-            )
-        left = group.difference(places, group.moved(estimates, origin))
-        around = group.difference(places, places.mean(0))
+
+    def _warn_of_disagreement(self, name: str, left: Tensor, around: Tensor) -> None:
+        """Warn if known positions differ from the fitted ones by `left` [b, n], much compared to their spread."""
         off, spread = (float(x.square().sum(-1).mean().sqrt()) for x in (left, around))
-        if len(places) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
+        if len(left) >= TELLING_ROWS and off > max(spread, float(self.model.inputs.unit)) / 2:
             warnings.warn(
-                f"after the best motion, the estimates are still {off:.3g} from the known positions, whose spread "
-                f"is {spread:.3g}: their frame may be rotated, mirrored or scaled relative to that of the actions",
-                stacklevel=2,
+                f"after the best motion, the rows disagree about the {name}: its estimates are still {off:.3g} from "
+                f"the known positions, whose spread is {spread:.3g}. The known frame may be rotated, mirrored or "
+                "scaled relative to that of the actions, or nothing was learned",
+                stacklevel=3,
             )
-        return Representation(self.model, self.facts | {"origin": origin.tolist()}, self._device)
 
     def to(self, device: torch.device | str) -> "Representation":
         """A copy on another device."""
@@ -195,6 +244,16 @@ class Representation:
 
 def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
     return None if parts[0] is None else torch.cat(list(parts)).cpu()  # type: ignore[arg-type]
+
+
+def _visible(encoding: Encoding) -> Tensor:
+    """Rows [b] bool in which the object is probably visible."""
+    if encoding.confidence is None:
+        return torch.ones(len(encoding.agent), dtype=torch.bool)
+    seen = torch.as_tensor(encoding.confidence) > 0.5
+    if not seen.any():
+        raise ValueError("the model sees the object in none of these observations; give some in which it is visible")
+    return seen
 
 
 def _vectors(name: str, values: Any, count: int, n: int) -> Tensor:

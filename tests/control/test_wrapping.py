@@ -89,9 +89,9 @@ def test_gymnasiums_checker_passes() -> None:
 
 
 def test_the_observations_are_in_the_aligned_frame() -> None:
-    plain, moved = representation(), representation(origin=[3.0, -1.0])
+    plain, moved = representation(), representation(origin=[3.0, -1.0], object_offset=[0.5, 0.25])
     seen = [palpate.wrap(Dots(), model, device="cpu").reset(seed=1)[0] for model in (plain, moved)]
-    assert seen[1] - seen[0] == pytest.approx([3.0, -1.0, 3.0, -1.0], abs=1e-5)
+    assert seen[1] - seen[0] == pytest.approx([3.0, -1.0, 3.5, -0.75], abs=1e-5)
 
 
 def test_the_covariance_follows() -> None:

@@ -42,6 +42,18 @@ def test_good_logs_have_no_findings(options: dict[str, Any]) -> None:
     assert names(good(**options)) == {}
 
 
+def test_large_pictures_have_a_hint() -> None:
+    pictures = np.random.default_rng(0).integers(0, 255, (7, 300, 480, 3), np.uint8)
+    triples = Transitions(observation=pictures, action=np.eye(7)[:, :2], next_observation=pictures[::-1])
+    (found,) = (finding for finding in check(triples, probe=False).findings if finding.name == "large-pictures")
+    assert found.severity == "warning"
+    assert found.evidence == {"picture_side": 480, "side_on_cpu": 60, "side_on_gpu": 120, "cost_of_full_size": 64}
+    assert "shrink=1" in found.advice
+    small = pictures[:, :256, :256]
+    triples = Transitions(observation=small, action=np.eye(7)[:, :2], next_observation=small[::-1])
+    assert "large-pictures" not in names(triples)
+
+
 @pytest.mark.parametrize("env", ["palpate/Sprites-v0", "palpate/SpritesBackground-v0"])
 def test_our_worlds_have_none(env: str) -> None:
     assert names(collect(env, COUNT, seed=0, size=20)) == {}

@@ -8,9 +8,9 @@ import pytest
 
 from palpate.collecting.collect import collect
 from palpate.envs.table import Scene, Table, TableConfig
-from palpate.envs.table.config import BLOCKS, GAP, GRIPPER_RANGE, MOVED_EPSILON
+from palpate.envs.table.config import BLOCKS, CAMERAS, GAP, GRIPPER_RANGE, MOVED_EPSILON
 from palpate.envs.table.physics import Physics, clearance, farthest
-from palpate.envs.table.scene import TOP_RANGE, joints
+from palpate.envs.table.scene import homography, joints
 from palpate.envs.table.world import Triples
 
 SIZE = 64
@@ -131,12 +131,14 @@ class TestPictures:
         assert (right - here) @ axes[0] > 5
         assert (behind - here) @ axes[1] > 3
 
-    def test_positions_on_the_picture_from_above(self) -> None:
-        picture = Table(TableConfig(arm=False)).render(scene((0.9, 0.9), (0.3, 0.6)), "top", 200, 200)[0].astype(int)
+    @pytest.mark.parametrize("camera", CAMERAS)
+    def test_positions_on_the_pictures(self, camera: Any) -> None:
+        """The red block's middle is at the pixel of its position."""
+        at = (0.3, 0.6)
+        picture = Table(TableConfig(arm=False)).render(scene((0.9, 0.9), at), camera, 200, 160)[0].astype(int)
         rows, columns = np.nonzero((picture[..., 0] > 120) & (picture[..., 1] < 90))
-        side = TOP_RANGE[1] - TOP_RANGE[0]
-        found = TOP_RANGE[0] + side * np.array((columns.mean() + 0.5, 199.5 - rows.mean())) / 200
-        assert np.abs(found - (0.3, 0.6)).max() < 0.02
+        x, y, depth = homography(camera, 200, 160) @ (*at, 1)
+        assert np.hypot(columns.mean() + 0.5 - x / depth, rows.mean() + 0.5 - y / depth) < 2
 
     def test_the_hand_is_where_the_forearm_ends(self) -> None:
         """The arm's joint angles put the end of the forearm at the wrist, everywhere on the table."""

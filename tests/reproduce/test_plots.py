@@ -6,6 +6,7 @@ from made_up import arrays, row
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
+from palpate.projection import Homography
 from palpate.reproduce.plots import COLOURS, band, curves, dots, gallery, histograms
 from palpate.reproduce.presets import METHODS, PLAIN
 
@@ -73,9 +74,10 @@ def test_gallery_marks_estimates_and_truth() -> None:
     for i in range(4):
         left, right = figure.axes[2 * i : 2 * i + 2]
         lines = {line.get_label(): line.get_xydata() for line in left.lines}
-        assert lines["agent, estimated"] == pytest.approx(ours["agent"][i][None])
-        assert lines["true"] == pytest.approx(np.stack((ours["true_agent"][i], ours["true_object"][i])))
-        assert lines["learned body"] - ours["object"][i] == pytest.approx(ours["border"][i][[0, 1, 2, 0]])
+        project = Homography(ours["homography"])
+        assert lines["agent, estimated"] == pytest.approx(project(ours["agent"][i][None]))
+        assert lines["true"] == pytest.approx(project(np.stack((ours["true_agent"][i], ours["true_object"][i]))))
+        assert lines["learned body"] == pytest.approx(project(ours["object"][i] + ours["border"][i][[0, 1, 2, 0]]))
         assert [line.get_label() for line in right.lines] == ["agent, estimated", "object, estimated"]
     (legend,) = figure.legends
     assert len(legend.get_texts()) == 4

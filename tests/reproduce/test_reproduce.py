@@ -22,6 +22,7 @@ from made_up import TINY, arrays, row, write
 import palpate
 from palpate.checkpoint import read_state
 from palpate.disk import alone
+from palpate.projection import Homography
 from palpate.reproduce import crew, presets, runs, sets
 from palpate.reproduce.campaign import choose_preset, make_runs, most_jobs, reproduce, tables_and_figures
 from palpate.reproduce.crew import Halted, Outcome
@@ -267,11 +268,9 @@ class TestRuns:
         third, first = (np.load(place.out / "soccer" / f"{view}-ours-0.npz") for view in ("third", "first"))
         assert third["all_agent"].shape == third["all_true_object"].shape == (24, 2)
         assert (third["true_agent"] == first["true_agent"]).all()  # the same scenes
-        # From above, the orange ball is at its true position, in the rectangle that the picture shows.
-        left, right, bottom, top = third["extent"]
-        for picture, (x, y) in zip(third["pictures"], third["true_object"], strict=True):
-            rows, columns = picture.shape[:2]
-            i, j = int((top - y) / (top - bottom) * rows), int((x - left) / (right - left) * columns)
+        # From above, the orange ball is at the pixel of its true position.
+        pixels = Homography(third["homography"])(third["true_object"])
+        for picture, (j, i) in zip(third["pictures"], pixels.astype(int), strict=True):
             ball = picture[i - 2 : i + 3, j - 2 : j + 3].astype(int)
             assert (ball[..., 0] - ball[..., 2]).max() > 100
 

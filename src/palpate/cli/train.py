@@ -1,5 +1,6 @@
 """palpate train."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -60,6 +61,7 @@ class Train:
 
     def __call__(self) -> None:
         from palpate.api import fit
+        from palpate.data.transitions import Transitions
         from palpate.envs.registration import stream_world
         from palpate.pictures import illustrate
         from palpate.plan import Asked
@@ -93,7 +95,8 @@ class Train:
             **vars(self.scene),
         )
         print(f"{model!r}")
-        scores = illustrate(self.out, model, test, f"palpate train: {self.env or self.data}")
+        with nullcontext() if self.data is None else Transitions.open(self.data) as triples:
+            scores = illustrate(self.out, model, test, f"palpate train: {self.env or self.data}", triples=triples)
         if scores is not None:
             print(f"\n{scores}\n")
         print(f"Read     {self.out / 'report.html'}")

@@ -67,7 +67,7 @@ class Reader:
             raise ValueError(f"device is {device!r}, but torch sees no GPU here; use 'cpu', or leave it out")
         config = model.config
         self.model, self._appended = model.to(where), appended
-        self._origin = model.origin.to(where)
+        self._frame = model.frame.to(where)
         self._graphs: dict[int, Graph] = {}
         # Networks give any number; keypoints lie in the picture's unit square.
         self._low, self._high = (-np.inf, np.inf) if model.model.tells_apart else (0.0, 1.0)
@@ -89,9 +89,8 @@ class Reader:
     @torch.no_grad()
     def _read(self, o: Tensor) -> Tensor:
         model = self.model.model
-        encoding = model.encode(o)
-        placed = model.group.moved(encoding.objects, self._origin) if model.places_object else encoding.objects
-        parts = [model.group.moved(encoding.agent, self._origin), placed.flatten(1)]
+        encoding = self._frame.placed(model, model.encode(o))
+        parts = [encoding.agent, encoding.objects.flatten(1)]
         for name in self._appended:
             part = getattr(encoding, f"{name}s")
             if part is None:

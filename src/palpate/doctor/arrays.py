@@ -5,11 +5,13 @@ Legend: N triples, n dimension of the action.
 
 import numpy as np
 
+from palpate.choices import LARGE_SIDE, SMALL_SIDE, shrink_to
 from palpate.data.transitions import Transitions
 from palpate.findings import Rule
 
 STILL = 1e-3  # of the actions' root mean square: a shorter action counts as no motion
 CONTRADICTION = 0.3  # of the same: difference between two displacements of the same two observations
+LARGE = 2 * LARGE_SIDE  # pixels on a side of a picture
 EXTREME_VALUES = 20  # with fewer different values, actions are discrete, not clipped
 NEVER = float("inf")
 
@@ -95,6 +97,15 @@ ARRAY_RULES = (
         "Make sure that they are the displacements achieved, not clipped commands.",
         above=(0.15, NEVER),
     ),
+    Rule(
+        "large-pictures",
+        "picture_side side_on_cpu side_on_gpu cost_of_full_size",
+        "the pictures are larger than training uses",
+        "`fit` averages squares of pixels, down to the given sides on a CPU and on a GPU, and details smaller than a "
+        "square vanish. With shrink=1 it keeps all pixels, and a step on a CPU costs as many times more as given. "
+        "Best crop the pictures to the workspace, or record smaller ones: they also take long to read.",
+        above=(LARGE, NEVER),
+    ),
 )
 
 
@@ -126,7 +137,7 @@ def measure_arrays(triples: Transitions, pair: np.ndarray) -> dict[str, float]:
         "different_observations": float(len(np.unique(pair))),
         "dimensions": float(a.shape[1]),
         "action_rms": unit,
-    }
+    } | _size(triples.observation_shape)
     if unit == 0 or seen["different_observations"] == 1:
         return seen
     moved = length > STILL * unit
@@ -141,6 +152,16 @@ def measure_arrays(triples: Transitions, pair: np.ndarray) -> dict[str, float]:
         "extreme_actions": max(_extreme_share(column) for column in a.T),
         "in_order": float(goes_on(pair).mean()),
     }
+
+
+def _size(shape: tuple[int, ...]) -> dict[str, float]:
+    """The side of large pictures, the sides that training uses, and the cost of a step without averaging."""
+    if len(shape) != 3 or max(shape[1:]) <= LARGE:
+        return {}
+    on_cpu, on_gpu = (shrink_to(side, *shape[1:]) for side in (SMALL_SIDE, LARGE_SIDE))
+    side = float(max(shape[1:]))
+    sides = {"side_on_cpu": side // on_cpu, "side_on_gpu": side // on_gpu}
+    return {"picture_side": side, **sides, "cost_of_full_size": float(on_cpu**2)}
 
 
 def _contradicted(pair: np.ndarray, a: np.ndarray, gap: float) -> float:

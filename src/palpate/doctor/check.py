@@ -9,7 +9,7 @@ import numpy as np
 
 from palpate.data.transitions import Transitions
 from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_arrays
-from palpate.doctor.probe import Trial, shifted, small
+from palpate.doctor.probe import Trial, one_thread, shifted, small
 from palpate.doctor.verdict import delayed, judge, undecided
 from palpate.findings import Finding
 
@@ -33,18 +33,26 @@ class Checkup:
     def __str__(self) -> str:
         lines = [f"{finding.severity}: {finding.name}: {finding}" for finding in self.findings]
         numbers = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in self.measured.items())
+        return "\n".join([*lines, f"measured: {numbers}", *self._cut(), self._verdict()])
+
+    def _verdict(self) -> str:
         if not self.good:
-            verdict = "blocking problems: do not train on these data as they are"
-        elif self.probed:
-            verdict = "no blocking problems (arrays and a short training run)"
-        elif "probe_steps" in self.measured:
-            verdict = (
-                "not judged: the arrays have no blocking problems, but the training run was cut short by other work on "
-                "this machine; repeat the check when it is idle, or with OMP_NUM_THREADS=1"
-            )
-        else:
-            verdict = "no blocking problems (arrays alone, no training run)"
-        return "\n".join([*lines, f"measured: {numbers}", verdict])
+            return "blocking problems: do not train on these data as they are"
+        if self.probed:
+            return "no blocking problems (arrays and a short training run)"
+        if "probe_steps" in self.measured:
+            return "not judged: the arrays have no blocking problems, but the training run was too short for a verdict"
+        return "no blocking problems (arrays alone, no training run)"
+
+    def _cut(self) -> list[str]:
+        """Says that the training run was cut short."""
+        if "planned_steps" not in self.measured:
+            return []
+        done, planned = (_plain(self.measured[name]) for name in ("probe_steps", "planned_steps"))
+        return [
+            f"cut short: the training run ended after {done} of {planned} steps, with its {SECONDS:.0f} s of processor "
+            "time; problems may be missing here. Repeat the check when the machine is idle"
+        ]
 
 
 def _plain(value: float) -> str:
@@ -67,7 +75,8 @@ def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, pro
     findings = [finding for rule in ARRAY_RULES for finding in rule.judge(measured)]
     checkup = Checkup(findings=findings, measured=measured)
     if probe and checkup.good:
-        more, seen, probed = _look(data, goes_on(pair), progress)
+        with one_thread():
+            more, seen, probed = _look(data, goes_on(pair), progress)
         checkup = Checkup(findings=findings + more, measured=measured | seen, probed=probed)
     checkup.findings.sort(key=lambda finding: finding.severity != "blocking")
     return checkup
@@ -79,10 +88,12 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> tuple[li
     trial = Trial(small(triples, np.arange(len(triples))), deadline, progress)
     trial.train(first=True)
     seen = trial.measure()
-    if undecided(seen) and trial.train(first=False):
+    if trial.done and undecided(seen) and trial.train(first=False):
         seen = trial.measure()
+    if trial.steps < trial.planned:
+        seen["planned_steps"] = float(trial.planned)
     if not trial.done:  # the machine is too slow
-        return [], {"probe_steps": seen["probe_steps"]}, False
+        return [], {name: seen[name] for name in ("probe_steps", "planned_steps")}, False
     findings = judge(seen)
     if any(finding.name == "not-displacements" for finding in findings):
         shift, residual = shifted(triples, follows, seen["residual"])

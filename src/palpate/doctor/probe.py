@@ -4,6 +4,8 @@ Legend: b triples, n ambient dimension, m dimension of W.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -42,7 +44,7 @@ class Trial:
         order = torch.randperm(len(rows.a), generator=torch.Generator().manual_seed(0))
         count = min(HELD_ROWS, len(order) // 5)
         self.held, self.kept = (Batch(*(x[part] for x in rows)) for part in (order[:count], order[count:]))
-        self.deadline, self.progress, self.steps = deadline, progress, 0
+        self.deadline, self.progress, self.steps, self.planned = deadline, progress, 0, 0
         self.picture = rows.o.dim() == 4
         unit = float(rows.a.square().sum(1).mean().sqrt())
         torch.manual_seed(0)
@@ -72,6 +74,7 @@ class Trial:
     def train(self, *, first: bool) -> bool:
         """Train until the deadline at most; returns whether there was time."""
         steps = (STEPS if first else MORE_STEPS)[self.picture]
+        self.planned += steps
         if time.thread_time() > self.deadline:
             return False
         size = min(PROBE_BATCH, len(self.kept.a) // 2)
@@ -125,6 +128,17 @@ class Trial:
             if (unreached := _unreached(w, contact)) is not None:
                 found["unreached_share"] = unreached
         return found
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: for networks this small, several gain little and wait long if the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Probe(Contact):

@@ -80,8 +80,9 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         config = _config(facts.pop("model"))
         with torch.device("meta"):  # no memory: the file may claim any size
             planned = build(config)
-            expected, numbers = planned.lasting_state(), len(planned.group.identity())
-        _require_origin(numbers, facts.get("origin"))
+            expected, group = planned.lasting_state(), planned.group
+        _require_numbers("origin", len(group.identity()), facts.get("origin"))
+        _require_numbers("object_offset", group.n, facts.get("object_offset"))
         _require_facts(facts.get("training", {}), facts.get("findings", []))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error!s:.500}") from error
@@ -106,12 +107,12 @@ def _config(values: dict[str, Any]) -> ModelConfig:
     return ModelConfig(**{**values, "observation_shape": shape, "objective": objective})
 
 
-def _require_origin(count: int, origin: Any) -> None:
-    if origin is None:
+def _require_numbers(name: str, count: int, value: Any) -> None:
+    if value is None:
         return
-    numbers = torch.tensor(origin).float()
+    numbers = torch.tensor(value).float()
     if numbers.shape != (count,) or not numbers.isfinite().all():
-        raise ValueError(f"origin is {origin}; allowed are {count} numbers")
+        raise ValueError(f"{name} is {value}; allowed are {count} numbers")
 
 
 def _require_facts(training: Any, findings: Any) -> None:

@@ -27,6 +27,7 @@ from palpate.figures import (
     png,
     shared_legend,
 )
+from palpate.projection import Homography
 from palpate.reproduce.results import FAILED, Row, grouped, l_tests, read_arrays, read_results
 
 Array = NDArray[Any]
@@ -135,7 +136,7 @@ def gallery(columns: Mapping[tuple[str, str], Samples]) -> Figure:
             picture, agent, body = (found[name][i] for name in ("pictures", "agent", "object"))
             border = found["border"][i] if "border" in found else None
             true = (found["true_agent"][i], found["true_object"][i]) if "true_agent" in found else None
-            draw_scene(grid[i, j], picture, tuple(found["extent"].tolist()), agent, body, border, true)
+            draw_scene(grid[i, j], picture, Homography(found["homography"]), agent, body, border, true)
     shared_legend(figure, 4 if len(columns) > 3 else 2)
     return figure
 

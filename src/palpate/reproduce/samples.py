@@ -10,7 +10,7 @@ import numpy as np
 from palpate.data.labelled import Labelled
 from palpate.envs.registration import SOCCER
 from palpate.metrics import Reading
-from palpate.pictures import Backdrop, aligned_positions, backdrop
+from palpate.pictures import aligned_positions, backdrop, from_above
 from palpate.representation import Representation
 from palpate.reproduce.presets import Case
 
@@ -40,14 +40,14 @@ def _distances(model: Representation, test: Labelled) -> dict[str, Any]:
 
 
 def _gallery(case: Case, model: Representation, test: Labelled) -> dict[str, Any]:
-    """Pictures [k, h, w, 3], the rectangle of the plane that they show, and the estimates."""
+    """Pictures [k, h, w, 3], the matrix [3, 3] from positions to their pixels, and the estimates."""
     if not model.model.places_object:
         return {}
     o, truth = test.transitions.rows(slice(0, min(PICTURES, len(test)))).o, test.truth
     true: dict[str, Any] = {"true_agent": truth.agent[: len(o)], "true_object": truth.object[: len(o)]}
     if case.env in SOCCER and not model.model.tells_apart:
         # Keypoints lie in the picture plane, the true positions on the field.
-        shown, true = Backdrop(o), {}
+        shown, true = from_above(o), {}
         encoding = model.encode(test.transitions.rows(slice(None)).o)
         encoding = Reading.fit(model.model.group, encoding, truth, places_object=True, tells_apart=False)(encoding)
     else:
@@ -56,7 +56,7 @@ def _gallery(case: Case, model: Representation, test: Labelled) -> dict[str, Any
         shown, encoding = found, aligned_positions(model, test)
     return true | {
         "pictures": shown.pictures[:, :3].permute(0, 2, 3, 1),
-        "extent": shown.extent,
+        "homography": shown.project.matrix,
         "agent": encoding.agent[: len(o)],
         "object": encoding.object[: len(o)],
         "border": model.border(o),

@@ -25,8 +25,6 @@ EYES: dict[Camera, tuple[tuple[float, ...], tuple[float, ...], float]] = {  # pl
     "side": ((0.72, 0.0, 0.62), (0.03, 0.0, 0.0), 42.0),
     "top": ((0.0, 0.0, 1.1), (0.0, 0.0, 0.0), 32.0),
 }
-_SHOWN = EYES["top"][0][2] * math.tan(math.radians(EYES["top"][2]) / 2) / SCALE
-TOP_RANGE = (0.5 - _SHOWN, 0.5 + _SHOWN)  # what a square picture from the top shows of the table, both axes
 
 
 def build(mujoco: Any, block: Block, *, arm: bool, fine: bool, shadows: bool) -> Any:
@@ -148,13 +146,30 @@ def _mjcf(block: Block, *, arm: bool, fine: bool, shadows: bool) -> str:
 """
 
 
-def _camera(name: Camera) -> str:
-    place, target, fovy = EYES[name]
+def homography(camera: Camera, width: int, height: int) -> np.ndarray:
+    """The matrix [3, 3] from (x, y, 1) in the unit square, at half the height of a block, to the camera's pixels."""
+    place, _, fovy = EYES[camera]
+    right, up, forward = _axes(camera)
+    middle = np.array((-SCALE / 2, -SCALE / 2, SCALE * BLOCK_HEIGHT / 2)) - place
+    plane = np.column_stack(([SCALE, 0, 0], [0, SCALE, 0], middle))  # metres from the camera
+    focal = height / 2 / math.tan(math.radians(fovy) / 2)
+    lens = np.array(((focal, 0, width / 2), (0, -focal, height / 2), (0, 0, 1)))
+    return np.asarray(lens @ np.stack((right, up, forward)) @ plane)
+
+
+def _axes(camera: Camera) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unit vectors [3] of the camera: right, up and forward."""
+    place, target, _ = EYES[camera]
     forward = np.subtract(target, place) / math.dist(target, place)
-    right = np.array((1.0, 0.0, 0.0)) if name == "top" else np.cross(forward, (0.0, 0.0, 1.0))
+    right = np.array((1.0, 0.0, 0.0)) if camera == "top" else np.cross(forward, (0.0, 0.0, 1.0))
     right /= np.linalg.norm(right)
-    axes = _numbers(*right, *np.cross(right, forward))
-    return f'<camera name="{name}" pos="{_numbers(*place)}" xyaxes="{axes}" fovy="{fovy}"/>'
+    return right, np.cross(right, forward), forward
+
+
+def _camera(name: Camera) -> str:
+    place, _, fovy = EYES[name]
+    right, up, _ = _axes(name)
+    return f'<camera name="{name}" pos="{_numbers(*place)}" xyaxes="{_numbers(*right, *up)}" fovy="{fovy}"/>'
 
 
 def _numbers(*values: float) -> str:
