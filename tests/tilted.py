@@ -40,6 +40,9 @@ class Tilted(Group):
     def compose(self, actions: Tensor) -> Tensor:
         return actions.sum(-2)
 
+    def origin(self) -> Tensor:
+        return torch.zeros(3)
+
     def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
         return (z - z_other).square().sum(-1)
 

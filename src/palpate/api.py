@@ -18,6 +18,7 @@ from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
+from palpate.groups import make_group
 from palpate.material import Data, Material, facts_of, make_material, opened_data, origin_of, triples_of
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import build
@@ -142,7 +143,7 @@ def fit(
         _warn_of_seen(test.transitions, triples_of(opened))
     model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
     settled = replace(settled, device=device.type, precision=precision_on(device, settled))  # type: ignore[arg-type]
-    material = make_material(opened, traits, settled, device)
+    material = make_material(opened, traits, settled, device, make_group(model_config))
     uint8 = material.sample.o.dtype == torch.uint8
     model = build(replace(model_config, observation_dtype="uint8" if uint8 else "float32")).to(device)
     model.measure(Batch(*(x.to(device) for x in material.sample)), material.actions)

@@ -47,6 +47,23 @@ class Group(ABC):
         """One action for a sequence [..., t, action_width] of them."""
 
     @abstractmethod
+    def origin(self) -> Tensor:
+        """A pose from which others are counted, `[pose_width]`."""
+
+    def travelled(self, actions: Tensor, chain: Tensor) -> Tensor:
+        """Poses `[N, pose_width]` before each action [N, action_width], counted from the first one of its chain.
+
+        `chain` [N] are rising numbers. Each action of a chain begins where the one before it ends.
+        """
+        first = torch.searchsorted(chain, chain)  # [N], the first row of each row's chain
+        at = torch.arange(len(chain), device=chain.device) - first
+        poses = self.origin().to(actions).repeat(len(actions), 1)
+        for place in range(1, int(at.max()) + 1):
+            rows = (at == place).nonzero()[:, 0]
+            poses[rows] = self.act(poses[rows - 1], actions[rows - 1])
+        return poses
+
+    @abstractmethod
     def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
         """Squared distance of two poses, `[...]`."""
 
@@ -123,6 +140,9 @@ class Translations(Group):
 
     def compose(self, actions: Tensor) -> Tensor:
         return actions.sum(-2)
+
+    def origin(self) -> Tensor:
+        return torch.zeros(self.n)
 
     def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
         return (z - z_other).square().sum(-1)

@@ -15,6 +15,7 @@ from palpate.data.sources import Resident, source
 from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SPRITES, stream_world
+from palpate.groups import Group
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.traits import Traits
 
@@ -74,10 +75,10 @@ def facts_of(data: Transitions | Labelled | World, device: torch.device) -> Fact
 
 
 def make_material(
-    data: Transitions | Labelled | World, traits: Traits, config: SettledTraining, device: torch.device
+    data: Transitions | Labelled | World, traits: Traits, config: SettledTraining, device: torch.device, group: Group
 ) -> Material:
     if isinstance(data, Transitions | Labelled):
-        return _from_set(data, traits, config, device)
+        return _from_set(data, traits, config, device, group)
     return _from_world(data, traits, config, device)
 
 
@@ -101,7 +102,9 @@ def _from_world(world: World, traits: Traits, config: SettledTraining, device: t
     return Material(feed, sample, sample.a, None, f"stream of {getattr(world, 'config', type(world).__name__)}")
 
 
-def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTraining, device: torch.device) -> Material:
+def _from_set(
+    data: Transitions | Labelled, traits: Traits, config: SettledTraining, device: torch.device, group: Group
+) -> Material:
     triples = triples_of(data)
     if len(triples) < config.batch_size + 2:
         raise ValueError(
@@ -121,6 +124,8 @@ def _from_set(data: Transitions | Labelled, traits: Traits, config: SettledTrain
     held_out, kept = triples.split(share, seed=config.seed)
     held_rows = Batch(*(x.to(device) for x in held_out.rows(slice(None))))
     kept_source = source(kept, device, config.seed)
+    if isinstance(kept_source, Resident):
+        kept_source.connect(kept.episode, group.travelled)
     feed = (
         Oversampled(kept_source, config.batch_size, config.least_contacts)
         if isinstance(kept_source, Resident) and config.least_contacts > 0

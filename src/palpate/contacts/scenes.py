@@ -47,13 +47,17 @@ class Scenes(nn.Module):
         """d_W `[b, k]`."""
         return squared_distance(w, w_next)
 
-    def observe(self, w: Tensor, w_next: Tensor) -> Tensor:
-        """Contacts `[b, k]` bool of a batch; in training the splits store its distances."""
+    def observe(self, w: Tensor, w_next: Tensor, touching: Tensor | None = None) -> Tensor:
+        """Contacts `[b, k]` bool of a batch; in training the splits store its distances.
+
+        `touching` [b, k] bool are the contacts that geometry predicts, if it does.
+        """
         distances = self.distance(w, w_next)
         if self.training:
             unrelated = self.distance(w_next, w_next.roll(1, 0))
             for i in range(len(self)):
-                self.split(i).update(distances[:, i], unrelated[:, i])
+                expected = None if touching is None else touching[:, i]
+                self.split(i).update(distances[:, i], unrelated[:, i], expected)
         return self.contact(distances)
 
     def contact(self, distances: Tensor) -> Tensor:
@@ -81,7 +85,7 @@ class Scenes(nn.Module):
     def separable(self) -> bool:
         return self.separation() >= SEPARABLE
 
-    def recall(self, distances: Tensor) -> None:
+    def recall(self, distances: Tensor, touching: Tensor | None = None) -> None:
         """Take the thresholds from distances [N, k] of held-out triples; see `Split.recall`."""
         for i in range(len(self)):
-            self.split(i).recall(distances[:, i])
+            self.split(i).recall(distances[:, i], None if touching is None else touching[:, i])

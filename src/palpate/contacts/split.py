@@ -14,6 +14,8 @@ SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two separate classes
 FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances needed to judge the classes; of the rarer class in `recall`
 PLACES = 32  # intervals between the classes' means, to search the threshold in
+# Agreement of geometry with the distances: least to count, least gain that moves the threshold, and what is a tie.
+TELLING, GAIN, TIE = 0.5, 0.02, 0.005
 SMALLEST_SHARE = 0.005  # of a class; fewer distances are outliers
 
 
@@ -57,6 +59,7 @@ class Split(nn.Module):
         kept = window or 1024  # the separation is judged over several batches
         self.distances = nn.Buffer(torch.full((kept,), torch.nan))
         self.unrelated = nn.Buffer(torch.full((kept,), torch.nan))
+        self.touching = nn.Buffer(torch.full((kept,), torch.nan))  # 1 if geometry predicts a contact, else 0
         self.seen = nn.Buffer(torch.zeros((), dtype=torch.long))
         self.smallest = nn.Buffer(torch.tensor(SMALLEST))  # distances below it count as equal to it
         self.threshold = nn.Buffer(torch.zeros(()))  # on the scale of `scaled`
@@ -64,12 +67,17 @@ class Split(nn.Module):
         self.valley = nn.Buffer(torch.zeros(()))  # see `separation`
 
     @torch.no_grad()
-    def update(self, distances: Tensor, unrelated: Tensor) -> None:
-        """Store d_W of a batch and of unrelated pairs, `[b]` each, and update the threshold."""
+    def update(self, distances: Tensor, unrelated: Tensor, touching: Tensor | None = None) -> None:
+        """Store d_W of a batch and of unrelated pairs, `[b]` each, and update the threshold.
+
+        `touching` [b] bool are the contacts that geometry predicts, if it does.
+        """
         kept = len(self.distances)
         slots = (self.seen + torch.arange(len(distances), device=distances.device)[-kept:]) % kept
         self.distances.index_copy_(0, slots, distances[-kept:])
         self.unrelated.index_copy_(0, slots, unrelated[-kept:])
+        if touching is not None:
+            self.touching.index_copy_(0, slots, touching[-kept:].to(self.touching.dtype))
         self.seen.add_(len(distances))
         if self.window:
             distances, unrelated = self.distances, self.unrelated
@@ -78,22 +86,24 @@ class Split(nn.Module):
             rank = (self.floor * known.sum()).long()
             ordered = unrelated.sort().values  # NaN, the empty slots, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
-        self._judge(self.scaled(distances.nan_to_num(1.0)), known)
+        self._judge(self.scaled(distances.nan_to_num(1.0)), known, None if touching is None else self.touching)
 
-    def _judge(self, scaled: Tensor, known: Tensor) -> None:
+    def _judge(self, scaled: Tensor, known: Tensor, touching: Tensor | None = None) -> None:
         cut = otsu(scaled, known)
         valley, emptiest = _between(scaled, (scaled > cut) & known, (scaled <= cut) & known, cut)
         self.valley.copy_(valley)
         # With a floor the class without contact is one point, and Otsu's threshold lies among the contacts.
-        self.threshold.copy_(torch.where(valley >= SEPARABLE, emptiest, cut) if self.floor > 0 else cut)
+        cut = torch.where(valley >= SEPARABLE, emptiest, cut) if self.floor > 0 else cut
+        self.threshold.copy_(cut if touching is None else informed(scaled, touching, cut))
         self.share.copy_(((scaled > self.threshold) & known).sum() / known.sum())
 
     @torch.no_grad()
-    def recall(self, distances: Tensor) -> None:
+    def recall(self, distances: Tensor, touching: Tensor | None = None) -> None:
         """Take the threshold from distances [N] of held-out triples, if they have two classes too.
 
         Training brings pairs without contact closer together than new ones. A threshold just above them gives false
         positives among new triples. If the new triples do not separate, only the low separation is stored.
+        `touching` [N] bool are the contacts that geometry predicts for them, if it does.
         """
         count, kept = len(distances), len(self.distances)
         if not self.window or min(count, kept) < FEWEST or self.separation() < SEPARABLE:
@@ -101,7 +111,10 @@ class Split(nn.Module):
         before = deepcopy(self.state_dict())
         spaced = torch.arange(min(count, kept), device=distances.device) * count // min(count, kept)
         self.distances.fill_(torch.nan)[: len(spaced)] = distances[spaced]
-        self._judge(self.scaled(distances), torch.ones_like(distances, dtype=torch.bool))
+        expected = None if touching is None else touching.to(self.touching.dtype)
+        if expected is not None:
+            self.touching.fill_(torch.nan)[: len(spaced)] = expected[spaced]
+        self._judge(self.scaled(distances), torch.ones_like(distances, dtype=torch.bool), expected)
         rarer = min(float(self.share), 1 - float(self.share)) * count
         valley = torch.minimum(self.valley, before["valley"])
         if rarer < FEWEST_OF_A_CLASS or valley < SEPARABLE:
@@ -135,15 +148,50 @@ class Split(nn.Module):
         return float(self.valley) if kept >= FEWEST and rarer >= max(2, SMALLEST_SHARE * kept) else 0.0
 
     def probability(self, distances: Tensor) -> Tensor:
-        """P(contact) for distances d_W `[b]`: 1/2 at the threshold, with the slope of two equally wide normal classes
-        that have the means and the spread of the stored distances."""
-        scaled = self.scaled(self.distances[~self.distances.isnan()])
+        """P(contact) for distances d_W `[b]`, if contacts are half of all triples.
+
+        It is 1/2 at the threshold, with the slope of two equally wide normal classes that have the means and the spread
+        of the stored distances. It is never more certain than the agreement with geometry, where that is known.
+        """
+        stored = ~self.distances.isnan()
+        scaled, touching = self.scaled(self.distances[stored]), self.touching[stored]
         contact = scaled > self.threshold
         if contact.all() or not contact.any():
             return self(distances).to(distances.dtype)
         low, high = scaled[~contact].mean(), scaled[contact].mean()
         spread2 = (scaled - torch.where(contact, high, low)).square().mean().clamp(min=1e-6)
-        return torch.sigmoid((self.scaled(distances) - self.threshold) * (high - low) / spread2)
+        p = torch.sigmoid((self.scaled(distances) - self.threshold) * (high - low) / spread2)
+        if not (touching == 1).any() or not (touching == 0).any():
+            return p
+        touch, other = agreement(scaled, touching, self.threshold)
+        if touch <= other:  # geometry knows nothing
+            return p
+        return p.clamp((1 - touch) / (2 - touch - other), touch / (touch + other))
+
+
+def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> Tensor:
+    """Shares `[2]` of the distances above a cut: of paths that geometry predicts to touch, and of the others."""
+    sides = [touching == side for side in (1, 0)]  # NaN, the unknown ones, are in neither
+    return torch.stack([(side & (scaled > cut)).sum() / side.sum().clamp(min=1) for side in sides])
+
+
+def informed(scaled: Tensor, touching: Tensor, cut: Tensor) -> Tensor:
+    """The cut that agrees best with geometry, if it agrees clearly better than the given `cut`.
+
+    Agreement is Youden's index: the share above the cut of paths that touch minus that of the others. If geometry is
+    wrong in some triples, whatever their distance, all indices shrink alike, and the best cut stays the same.
+    """
+    known = ~touching.isnan()
+    ordered, order = torch.where(known, scaled, torch.inf).sort()
+    above = [
+        1 - side.double().cumsum(0) / side.sum().clamp(min=1) for side in (touching[order] == 1, touching[order] == 0)
+    ]
+    index = torch.where(ordered < torch.inf, above[0] - above[1], -1.0)
+    best = index.amax()
+    near = index >= best - TIE
+    middle = torch.where(near, ordered, 0.0).sum() / near.sum()
+    touch, other = agreement(scaled, touching, cut)
+    return torch.where((best >= TELLING) & (best > touch - other + GAIN), middle.to(cut.dtype), cut)
 
 
 def _between(scaled: Tensor, contact: Tensor, other: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:

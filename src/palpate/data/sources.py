@@ -1,6 +1,7 @@
 """Sources of triples: a set on the training device, or a set read from disk with bounded memory."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar, final
 
@@ -8,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palpate.data.transitions import Batch, Transitions
+from palpate.data.transitions import Batch, ChainedBatch, Transitions
 
 CPU_BUDGET = 4 * 1024**3  # bytes of a set that is kept in main memory
 GROUP_BYTES = 256 * 1000**2
 RUN_BYTES = 1024**2  # of neighbouring rows read at once: several chunks of the file, and hundreds of runs in a group
+COMPARED = 256  # rows compared at once
 SORTED_ROWS = 100_000
 CANDIDATES = 16  # per drawn row, in a set so large that sorting all rows would cost more than a step
 
@@ -36,17 +38,32 @@ class Source(ABC, Generic[BatchT_co]):
 
 
 @final
-class Resident(Source[Batch]):
+class Resident(Source[Batch | ChainedBatch]):
     """The whole set on the device, uint8 as uint8; every batch is a fresh draw from all of it."""
 
     def __init__(self, transitions: Transitions, device: torch.device | str) -> None:
         count = len(transitions)
-        self._set = Batch(
+        self._set: Batch | ChainedBatch = Batch(
             *(torch.empty((count, *x.shape[1:]), dtype=x.dtype, device=device) for x in transitions.rows([0]))
         )
         for block in transitions.blocks():
             for whole, part in zip(self._set, transitions.rows(block), strict=True):
                 whole[block] = part
+
+    def connect(self, episode: Tensor | None, travelled: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Find the chains of triples, if there are any, and draw a `ChainedBatch` from now on.
+
+        Two neighbouring triples belong to one chain if the second begins with the observation that ends the first, in
+        the same `episode` [N], if that is known. `travelled` is `Group.travelled`.
+        """
+        o, a, o_next = self._set[:3]
+        parts = zip(o[1:].split(COMPARED), o_next[:-1].split(COMPARED), strict=True)
+        follows = torch.cat([(first == last).flatten(1).all(1) for first, last in parts])
+        if episode is not None:
+            follows &= (episode[1:] == episode[:-1]).to(follows.device)
+        if follows.any():
+            chain = torch.cat((follows.new_zeros(1, dtype=torch.long), (~follows).cumsum(0)))
+            self._set = ChainedBatch(o, a, o_next, chain, travelled(a.double(), chain).to(a))
 
     def __len__(self) -> int:
         return len(self._set.a)
@@ -55,7 +72,7 @@ class Resident(Source[Batch]):
     def device(self) -> torch.device:
         return self._set.a.device
 
-    def draw(self, count: int, generator: torch.Generator) -> Batch:
+    def draw(self, count: int, generator: torch.Generator) -> Batch | ChainedBatch:
         return self.take(self.choose(count, generator))
 
     def choose(self, count: int, generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
@@ -73,9 +90,9 @@ class Resident(Source[Batch]):
         best = keys.topk(count, sorted=False).indices
         return best if rows is None else rows[best]
 
-    def take(self, rows: Tensor) -> Batch:
+    def take(self, rows: Tensor) -> Batch | ChainedBatch:
         """The triples with these numbers."""
-        return Batch(*(x.index_select(0, rows) for x in self._set))
+        return type(self._set)(*(x.index_select(0, rows) for x in self._set))
 
 
 @final

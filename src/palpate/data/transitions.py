@@ -34,6 +34,25 @@ class Batch(NamedTuple):
     a: Tensor  # [b, n]
     o_next: Tensor  # as o
 
+    @property
+    def journey(self) -> tuple[Tensor, ...]:
+        """Chain and pose of each triple; none, because its neighbours are unknown."""
+        return ()
+
+
+class ChainedBatch(NamedTuple):
+    """A `Batch` whose triples belong to chains: each begins where the one before it in the log ends."""
+
+    o: Tensor
+    a: Tensor
+    o_next: Tensor
+    chain: Tensor  # [b] numbers
+    travelled: Tensor  # [b, pose_width] pose before the action, counted from the first one of the chain
+
+    @property
+    def journey(self) -> tuple[Tensor, ...]:
+        return self.chain, self.travelled
+
 
 @final
 class Transitions:

@@ -23,7 +23,6 @@ from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contrastive import infonce
-from palpate.objectives.equivariance import equivariance
 from palpate.refine import refine
 
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
@@ -63,17 +62,17 @@ class Contact(Geometric):
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
         raw = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
         both = [part for output in raw for part in output.chunk(2)]
-        return (*both, self.inputs.scaled(batch.a))
+        return (*both, self.inputs.scaled(batch.a), *batch.journey)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-        int_, int_next, ext, ext_next, cont, cont_next, a = outputs
+        int_, int_next, ext, ext_next, cont, cont_next, a, *journey = outputs
         z_int, z_int_next = self.group.pose(int_), self.group.pose(int_next)
         before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
-        changed = self.scenes.observe(w, w_next)  # [b, k]
         path = self.group.path(self.start(z_int, a, z_int_next), a)
+        changed = self.scenes.observe(w, w_next, self.logit(before, path) > 0)  # [b, k]
         terms = {
-            "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
+            "agent": self.agent_term(z_int, a, z_int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
             "contact": self.contact_term(before, after, path, changed, self.scenes.share, progress),
             "stay": self.stay_term(before, after, changed, progress),
@@ -111,7 +110,9 @@ class Contact(Geometric):
 
     def recall(self, blocks: Sequence[Batch]) -> None:
         if blocks:
-            self.scenes.recall(torch.cat([self.scene_distance(batch.o, batch.o_next) for batch in blocks]))
+            distances = torch.cat([self.scene_distance(batch.o, batch.o_next) for batch in blocks])
+            touching = torch.cat([self._predicted(batch.o, batch.a[:, None])[:, 0] > 0 for batch in blocks])
+            self.scenes.recall(distances, touching)
 
     # Refinement
 

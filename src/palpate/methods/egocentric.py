@@ -17,7 +17,6 @@ from palpate.data.transitions import Batch
 from palpate.methods.base import Loss
 from palpate.methods.geometric import Geometric
 from palpate.networks import side_by_side
-from palpate.objectives.equivariance import equivariance
 from palpate.objectives.paper import stay
 from palpate.objects import Objects
 
@@ -52,14 +51,14 @@ class Egocentric(Geometric):
         assert self.scout is not None  # a trained model has none, and no loss
         place = self.scout(clean, self.group.pose(raw.detach()), self.inputs, generator)
         both = [part for output in (raw, ext, place) for part in output.chunk(2)]
-        return (*both, self.inputs.scaled(batch.a))
+        return (*both, self.inputs.scaled(batch.a), *batch.journey)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         """The losses. An object that the scout loses, for example behind a net, seems to move. So z_ext does not follow
         the scout in its contacts. Once z_ext is free, a triple is in contact only if z_ext moves too. This condition is
         dropped while the distances of z_ext do not separate: a z_ext that never moves would have no contacts.
         """
-        raw, raw_next, ext, ext_next, place, place_next, a = outputs
+        raw, raw_next, ext, ext_next, place, place_next, a, *journey = outputs
         z_int, z_int_next = self.group.pose(raw), self.group.pose(raw_next)
         assert self.scout is not None
         before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
@@ -72,7 +71,7 @@ class Egocentric(Geometric):
         guided, guided_after = _following(before, after, free)
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         terms = {
-            "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
+            "agent": self.agent_term(z_int, a, z_int_next, journey),
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)

@@ -14,7 +14,7 @@ from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.located import Located
-from palpate.objectives.contact import balanced_nll, log_any, rest_nll, spread_nearby, unshrinkable
+from palpate.objectives.contact import balanced_nll, rest_nll, spread_nearby, unshrinkable
 from palpate.objectives.paper import stay
 from palpate.objects import NEVER, Objects
 from palpate.refine import Correction
@@ -115,12 +115,17 @@ class Geometric(Located):
         return unshrinkable(z_ext, z_ext_next, spread_nearby(z_ext, z_ext_next, NEIGHBOURHOOD))
 
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
-        """P(changed) P(contact | changed): a change has other causes if the object is hidden in o or in o'."""
+        """The posterior of a contact, from geometry (prior) and from W, which tells whether the scene has changed.
+
+        A scene changes in a contact, and also if the object is hidden in o or in o'.
+        """
         (z_int, before), (_, after) = self.located(self.inputs(o)), self.located(self.inputs(o_next))
         path = self.group.path(z_int, self.inputs.scaled(a))
         touched = self.logit(before, path).sigmoid().clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT)
-        causes = torch.logit(touched), before.hidden, after.hidden
-        return super().contact(o, a, o_next) * touched * (-log_any(causes)).exp()
+        seen = (-before.hidden).sigmoid() * (-after.hidden).sigmoid()
+        changed = super().contact(o, a, o_next)  # for equally many triples with and without change
+        otherwise = (1 - seen) * changed + seen * (1 - changed)
+        return touched * changed / (touched * changed + (1 - touched) * otherwise)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         scalars = [self.raw_softness, self.log_rest_scale]

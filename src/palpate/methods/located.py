@@ -15,6 +15,7 @@ from palpate.contacts.scenes import Scenes
 from palpate.data.transitions import Batch
 from palpate.methods.base import Encoding, Examination, Model
 from palpate.networks import Branch, make_encoder
+from palpate.objectives.equivariance import chain_equivariance, equivariance
 from palpate.objects import ObjectHead, Objects
 from palpate.refine import Correction
 
@@ -38,6 +39,15 @@ class Located(Model):
         """The agent's pose and the objects for scaled observations."""
         z_int = self.group.pose(self.phi_int(x))
         return z_int, self.head(self.phi_ext(x), z_int)
+
+    def agent_term(self, z_int: Tensor, a: Tensor, z_int_next: Tensor, journey: Sequence[Tensor]) -> Tensor:
+        """L_int of a batch, for `journey` as in `Batch`."""
+        each = equivariance(self.group, z_int, a, z_int_next)
+        if journey:
+            chain, travelled = journey
+            travelled = self.group.scaled_pose(travelled, 1 / self.inputs.unit)
+            each = each + chain_equivariance(self.group, z_int, a, z_int_next, chain, travelled)
+        return each.mean()
 
     def encode(self, o: Tensor) -> Encoding:
         unit = self.inputs.unit

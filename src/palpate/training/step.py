@@ -143,11 +143,16 @@ class Run:
             self.plain.refine(lambda: self.feed.last(self.generator), self.config.steps)
 
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
-        """Evaluate the model, and keep a copy of its weights unless earlier ones are clearly better."""
+        """Evaluate the model, and keep a copy of its weights unless earlier ones are clearly better.
+
+        Earlier ones are forgotten when the model cannot be judged, because then nothing shows that they are better.
+        """
         with self._frozen():
             scores = evaluate(self.plain)
         value = math.inf if criterion is None else scores.get(criterion, math.inf)
-        if value < math.inf and value <= self.best_value + TIE * abs(self.best_value):
+        if value == math.inf:
+            self.best, self.best_value = {}, math.inf
+        elif value <= self.best_value + TIE * abs(self.best_value):
             self.best_value = min(value, self.best_value)
             self.best = {name: x.detach().clone() for name, x in self.plain.lasting_state().items()}
         return scores
