@@ -65,7 +65,7 @@ class Scenes(nn.Module):
         return torch.stack([self.split(i)(distances[:, i]) for i in range(len(self))], 1)
 
     def probability(self, distances: Tensor) -> Tensor:
-        """P(contact) `[b, k]` for distances d_W."""
+        """P(contact) `[b, k]` for distances d_W, if contacts are half of all triples."""
         return torch.stack([self.split(i).probability(distances[:, i]) for i in range(len(self))], 1)
 
     @property
@@ -75,8 +75,17 @@ class Scenes(nn.Module):
 
     def reliable(self, contact: Tensor) -> Tensor:
         """Contacts `[b]` with any object whose two classes are separated; device work only."""
-        apart = torch.stack([self.split(i).reliable() for i in range(len(self))])
-        return (contact & apart).any(1)
+        return (contact & self.apart).any(1)
+
+    @property
+    def apart(self) -> Tensor:
+        """Whether the two classes of each object are separated, `[k]` bool."""
+        return torch.stack([self.split(i).reliable() for i in range(len(self))])
+
+    @property
+    def youden(self) -> Tensor:
+        """Agreement with geometry, `[k]`: see `Split.youden`."""
+        return torch.stack([self.split(i).youden for i in range(len(self))])
 
     def separation(self) -> float:
         """The separation of the worst split."""

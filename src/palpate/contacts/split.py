@@ -14,8 +14,8 @@ SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two separate classes
 FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances needed to judge the classes; of the rarer class in `recall`
 PLACES = 32  # intervals between the classes' means, to search the threshold in
-# Agreement of geometry with the distances: least to count, least gain that moves the threshold, and what is a tie.
-TELLING, GAIN, TIE = 0.5, 0.02, 0.005
+TELLING = 0.5  # least agreement with geometry that counts
+STEEP = 1e4  # largest slope of the log-odds of a contact
 SMALLEST_SHARE = 0.005  # of a class; fewer distances are outliers
 
 
@@ -65,6 +65,8 @@ class Split(nn.Module):
         self.threshold = nn.Buffer(torch.zeros(()))  # on the scale of `scaled`
         self.share = nn.Buffer(torch.tensor(0.5))  # contact share
         self.valley = nn.Buffer(torch.zeros(()))  # see `separation`
+        self.slope = nn.Buffer(torch.full((), STEEP))  # of the log-odds of a contact
+        self.above = nn.Buffer(torch.zeros(2))  # the `agreement` with geometry
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor, touching: Tensor | None = None) -> None:
@@ -94,8 +96,12 @@ class Split(nn.Module):
         self.valley.copy_(valley)
         # With a floor the class without contact is one point, and Otsu's threshold lies among the contacts.
         cut = torch.where(valley >= SEPARABLE, emptiest, cut) if self.floor > 0 else cut
-        self.threshold.copy_(cut if touching is None else informed(scaled, touching, cut))
-        self.share.copy_(((scaled > self.threshold) & known).sum() / known.sum())
+        self.threshold.copy_(cut)
+        contact, other = (scaled > self.threshold) & known, (scaled <= self.threshold) & known
+        self.share.copy_(contact.sum() / known.sum())
+        self.slope.copy_(_slope(scaled, contact, other))
+        if touching is not None:
+            self.above.copy_(agreement(scaled, touching, self.threshold))
 
     @torch.no_grad()
     def recall(self, distances: Tensor, touching: Tensor | None = None) -> None:
@@ -148,25 +154,21 @@ class Split(nn.Module):
         return float(self.valley) if kept >= FEWEST and rarer >= max(2, SMALLEST_SHARE * kept) else 0.0
 
     def probability(self, distances: Tensor) -> Tensor:
-        """P(contact) for distances d_W `[b]`, if contacts are half of all triples.
+        """P(contact) for distances d_W `[b]`, if contacts are half of all triples; device work only.
 
         It is 1/2 at the threshold, with the slope of two equally wide normal classes that have the means and the spread
-        of the stored distances. It is never more certain than the agreement with geometry, where that is known.
+        of the stored distances. It is never more certain than the agreement with geometry, where that tells something.
         """
-        stored = ~self.distances.isnan()
-        scaled, touching = self.scaled(self.distances[stored]), self.touching[stored]
-        contact = scaled > self.threshold
-        if contact.all() or not contact.any():
-            return self(distances).to(distances.dtype)
-        low, high = scaled[~contact].mean(), scaled[contact].mean()
-        spread2 = (scaled - torch.where(contact, high, low)).square().mean().clamp(min=1e-6)
-        p = torch.sigmoid((self.scaled(distances) - self.threshold) * (high - low) / spread2)
-        if not (touching == 1).any() or not (touching == 0).any():
-            return p
-        touch, other = agreement(scaled, touching, self.threshold)
-        if touch <= other:  # geometry knows nothing
-            return p
-        return p.clamp((1 - touch) / (2 - touch - other), touch / (touch + other))
+        p = torch.sigmoid((self.scaled(distances) - self.threshold) * self.slope)
+        touch, other = self.above.unbind()
+        least, most = (1 - touch) / (2 - touch - other).clamp(min=1e-6), touch / (touch + other).clamp(min=1e-6)
+        return torch.where(self.youden >= TELLING, p.clamp(least, most), p)
+
+    @property
+    def youden(self) -> Tensor:
+        """Youden's index: the share above the threshold of paths that geometry predicts to touch minus that of the
+        others. 1 is full agreement, 0 none."""
+        return self.above[0] - self.above[1]
 
 
 def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> Tensor:
@@ -175,23 +177,12 @@ def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> Tensor:
     return torch.stack([(side & (scaled > cut)).sum() / side.sum().clamp(min=1) for side in sides])
 
 
-def informed(scaled: Tensor, touching: Tensor, cut: Tensor) -> Tensor:
-    """The cut that agrees best with geometry, if it agrees clearly better than the given `cut`.
-
-    Agreement is Youden's index: the share above the cut of paths that touch minus that of the others. If geometry is
-    wrong in some triples, whatever their distance, all indices shrink alike, and the best cut stays the same.
-    """
-    known = ~touching.isnan()
-    ordered, order = torch.where(known, scaled, torch.inf).sort()
-    above = [
-        1 - side.double().cumsum(0) / side.sum().clamp(min=1) for side in (touching[order] == 1, touching[order] == 0)
-    ]
-    index = torch.where(ordered < torch.inf, above[0] - above[1], -1.0)
-    best = index.amax()
-    near = index >= best - TIE
-    middle = torch.where(near, ordered, 0.0).sum() / near.sum()
-    touch, other = agreement(scaled, touching, cut)
-    return torch.where((best >= TELLING) & (best > touch - other + GAIN), middle.to(cut.dtype), cut)
+def _slope(scaled: Tensor, contact: Tensor, other: Tensor) -> Tensor:
+    """Slope of the log-odds between two equally wide normal classes."""
+    low, high = ((scaled * side).sum() / side.sum().clamp(min=1) for side in (other, contact))
+    apart = torch.where(contact, scaled - high, torch.where(other, scaled - low, 0.0))
+    spread2 = apart.square().sum() / (contact | other).sum().clamp(min=1)
+    return torch.where(contact.any() & other.any(), (high - low) / spread2.clamp(min=1e-6), STEEP).clamp(max=STEEP)
 
 
 def _between(scaled: Tensor, contact: Tensor, other: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:

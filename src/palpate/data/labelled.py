@@ -129,7 +129,8 @@ class LabelledResident(Source[LabelledBatch]):
     def draw(self, count: int, generator: torch.Generator) -> LabelledBatch:
         rows = self._resident.choose(count, generator)
         truth = Truth(**{name: x.index_select(0, rows) for name, x in self._truth.known().items()})
-        return _labelled_batch(self._resident.take(rows), truth)
+        o, a, o_next = self._resident.take(rows)[:3]
+        return _labelled_batch(Batch(o, a, o_next), truth)
 
 
 @final

@@ -108,7 +108,8 @@ class Trial:
         seen, unit, group = examine(self.model, self.held), float(self.model.inputs.unit), self.model.group
         assert seen is not None
         w = torch.cat([self.model.scene(o)[:, 0] for o in self.held.o.split(256)])
-        unrelated = (w - w.roll(1, 0)).square().sum(1).double()
+        pairs = zip(self.held.o.split(256), self.held.o.roll(1, 0).split(256), strict=True)
+        unrelated = torch.cat([self.model.scene_distance(*pair)[:, 0] for pair in pairs]).double()
         visible = seen.visible[:, 0]
         contact = seen.contact[:, 0] & visible
         found = {

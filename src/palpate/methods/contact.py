@@ -3,8 +3,9 @@
     L = L_int + L_cont + L_contact + L_-
 
 Three networks see every observation: phi_int outputs the agent's pose, phi_cont the scene's point in W, phi_ext the
-objects. The distance that a scene moves in W splits the triples into changes and others. A change is a contact, or the
-object is hidden in one of the observations. Paths and bodies must explain the contacts, and otherwise objects stay.
+objects. The distance that a scene moves in W splits the triples into changes and others; later the distance that the
+object moves does so, if it agrees better with geometry. A change is a contact, or the object is hidden in one of the
+observations. Paths and bodies must explain the contacts, and otherwise objects stay.
 Legend: b batch, k objects, n ambient dimension, m dimension of W.
 """
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from palpate.config import ModelConfig
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split
+from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import SHARE_RANGE, Geometric
@@ -48,10 +50,13 @@ class Contact(Geometric):
     # InfoNCE does not measure positions; in L_- one missed contact outweighs the rest.
     not_judged = frozenset({"contrast", "stay"})
     temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
+    scenes: Witnesses
 
     def __init__(self, config: ModelConfig, objects: int = 1) -> None:
         super().__init__(config, objects)
-        self.scenes = Scenes([self.make_split() for _ in range(len(self.head))])
+        count = len(self.head)
+        w = Scenes([self.make_split() for _ in range(count)])
+        self.scenes = Witnesses(w, Scenes([self.make_split() for _ in range(count)], dimension=None))
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
 
@@ -70,7 +75,8 @@ class Contact(Geometric):
         before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
         path = self.group.path(self.start(z_int, a, z_int_next), a)
-        changed = self.scenes.observe(w, w_next, self.logit(before, path) > 0)  # [b, k]
+        touching = self.logit(before, path) > 0
+        changed = self.scenes.observe(w, w_next, before.position, after.position, touching, progress)  # [b, k]
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
@@ -90,8 +96,10 @@ class Contact(Geometric):
     # Contacts
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
-        w, w_next = self.scene(torch.cat((o, o_next))).chunk(2)
-        return self.scenes.distance(w, w_next)
+        both = self.inputs(torch.cat((o, o_next)))
+        w, w_next = self.scenes(self.phi_cont(both)).chunk(2)
+        z, z_next = self.located(both)[1].position.chunk(2)
+        return self.scenes.distance(w, w_next, z, z_next)
 
     def scene(self, o: Tensor) -> Tensor:
         """Points of W `[b, k, m]` for observations."""

@@ -33,7 +33,7 @@ class Egocentric(Geometric):
     scaffold = ("scout",)
     not_judged = frozenset({"stay", "scout"})
     carried = True
-    doubt = 0.05  # share of the scout's contacts that are wrong
+    scenes: Scenes
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)

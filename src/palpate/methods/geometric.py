@@ -28,16 +28,16 @@ FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
-HIDDEN_FROM = 0.5  # share of the run after which an object may be hidden; before, positions are too inaccurate
+# Share of the run after which an object may be hidden, and a contact wrong; before, positions are too inaccurate.
+DOUBT_FROM = 0.5
 GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
-HELD_OUT_DOUBT = 0.05  # with a sharp boundary one wrong label would outweigh all other held-out triples
+DOUBT = 0.05  # share of wrong contacts; otherwise one false contact far away would outweigh many right ones
 
 
 class Geometric(Located):
     """Bodies, the softness of their boundary, and the scale of rest. Subclasses decide which triples are contacts."""
 
     hides = True
-    doubt = 0.0  # share of wrong contacts in training
 
     def __init__(self, config: ModelConfig, objects: int = 1) -> None:
         scene = config.objective
@@ -87,17 +87,17 @@ class Geometric(Located):
         """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples.
 
         At first all changes are contacts: while objects are far from where they should be, no path explains a contact,
-        and hidden objects would explain them all.
+        and hidden objects or doubt would explain them all.
         """
-        early = progress < HIDDEN_FROM
+        early = progress < DOUBT_FROM
         before, after = (x._replace(hidden=torch.where(early, NEVER, x.hidden)) for x in (before, after))
         # Held-out triples are not balanced: a few rare contacts would make the choice of the weights random.
         share = share if self.training else torch.full_like(share, 0.5)
-        doubt = self.doubt if self.training else HELD_OUT_DOUBT
+        doubt = torch.where(early, 0.0, DOUBT)
         return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
 
     def surprise(
-        self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, doubt: float
+        self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, doubt: Tensor | float
     ) -> Tensor:
         logits, hidden = (self.logit(before, path), self.logit(after, path)), (before.hidden, after.hidden)
         return balanced_nll(*logits, hidden, changed, share, doubt).mean(0).sum()

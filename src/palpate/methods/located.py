@@ -12,6 +12,7 @@ from torch import Tensor
 from palpate.bodies.base import Body
 from palpate.config import ModelConfig
 from palpate.contacts.scenes import Scenes
+from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Encoding, Examination, Model
 from palpate.networks import Branch, make_encoder
@@ -27,7 +28,7 @@ class Located(Model):
 
     carried = False  # whether the agent carries the cameras
     hides = False  # whether phi_ext outputs that an object is hidden
-    scenes: Scenes
+    scenes: Scenes | Witnesses
 
     def __init__(self, config: ModelConfig, bodies: Sequence[Body], correction: Correction | None = None) -> None:
         super().__init__(config)

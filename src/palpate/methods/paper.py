@@ -37,6 +37,8 @@ class Paper(Located):
     not_judged = frozenset({"contrast"})
     body: Callable[[int], Body] = Point
 
+    scenes: Scenes
+
     def __init__(self, config: ModelConfig) -> None:
         if config.n == 1:
             raise ValueError(

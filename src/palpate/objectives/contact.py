@@ -3,7 +3,6 @@
 Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k] serves k objects.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +13,7 @@ RARE, SMALL = -15.0, 1e-3  # log-odds below which softplus is exp in float32; ra
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
 
-def change_nll(causes: Sequence[Tensor], changed: Tensor, doubt: float = 0.0) -> Tensor:
+def change_nll(causes: Sequence[Tensor], changed: Tensor, doubt: Tensor | float = 0.0) -> Tensor:
     """-log P(changed) `[b]`, for log-odds [b] of independent causes: P(changed) = 1 - product of (1 - sigmoid(cause)).
 
     A departure from the paper, whose L_+ only uses paths with contact. A path without contact shows where the body is
@@ -26,9 +25,8 @@ def change_nll(causes: Sequence[Tensor], changed: Tensor, doubt: float = 0.0) ->
     """
     unchanged = torch.stack([logsigmoid(-cause) for cause in torch.broadcast_tensors(*causes)]).sum(0)
     right = torch.where(changed, log_any(causes), unchanged)
-    if doubt > 0:
-        right = torch.logaddexp(right + math.log(1 - 2 * doubt), right.new_full((), math.log(doubt)))
-    return -right
+    wrong = torch.as_tensor(doubt, dtype=right.dtype, device=right.device)
+    return -torch.logaddexp(right + torch.log1p(-2 * wrong), wrong.log())
 
 
 def log_any(causes: Sequence[Tensor]) -> Tensor:
@@ -41,7 +39,12 @@ def log_any(causes: Sequence[Tensor]) -> Tensor:
 
 
 def balanced_nll(
-    before: Tensor, after: Tensor, hidden: Sequence[Tensor], changed: Tensor, share: Tensor, doubt: float = 0.0
+    before: Tensor,
+    after: Tensor,
+    hidden: Sequence[Tensor],
+    changed: Tensor,
+    share: Tensor,
+    doubt: Tensor | float = 0.0,
 ) -> Tensor:
     """-log P(changed) `[b]` from the log-odds of contact that o gives and those that o' gives for the same path.
 

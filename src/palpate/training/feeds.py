@@ -12,7 +12,7 @@ from torch import Tensor
 
 from palpate.data.sources import Resident, Source
 from palpate.data.stream import SteerableWorld, Stream, World
-from palpate.data.transitions import Batch
+from palpate.data.transitions import Batch, ChainedBatch
 
 UNKNOWN, CONTACT = -1, 1  # labels of triples; without contact it is 0
 POOL = 4  # batches drawn to select one from
@@ -81,7 +81,7 @@ class Oversampled(Feed):
         self._labels = torch.full((len(source),), UNKNOWN, dtype=torch.int8, device=source.device)
         self._drawn = torch.zeros(batch_size, dtype=torch.long, device=source.device)
 
-    def draw(self, generator: torch.Generator) -> Batch:
+    def draw(self, generator: torch.Generator) -> Batch | ChainedBatch:
         contacts = self._labels == CONTACT
         share, least = contacts.float().mean(), self._least
         weight = (least * (1 - share) / (share * (1 - least))).clamp(min=1)
