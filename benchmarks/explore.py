@@ -10,6 +10,7 @@ each round, and the triples that each way needs for `--error`. Test triples have
 import argparse
 import json
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -71,7 +72,7 @@ def needed(curve: dict[int, float], error: float) -> float | None:
     sizes = sorted(curve)
     if curve[sizes[0]] <= error:
         return float(sizes[0])
-    for low, high in zip(sizes, sizes[1:], strict=False):
+    for low, high in pairwise(sizes):
         if curve[high] <= error < curve[low]:
             part = np.log(curve[low] / error) / np.log(curve[low] / curve[high])
             return float(low * (high / low) ** part)

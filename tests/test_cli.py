@@ -26,7 +26,7 @@ from palpate.training.loop import Interrupted
 from palpate.training.notes import NonFiniteLoss
 from palpate.workers import WorkerError
 
-VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "bench")
+VERBS = ("demo", "collect", "explore", "check", "train", "evaluate", "export", "reproduce", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
 TINY = ["--batch-size", "8", "--device", "cpu"]

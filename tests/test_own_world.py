@@ -98,6 +98,8 @@ def test_the_guide_runs(tmp_path: Path) -> None:
     code = "".join(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL))
     short = code.replace("1_000", "40").replace("steps=100", "steps=3, batch_size=16")
     assert short.count("40,") == short.count("steps=3,") == 1
+    short = short.replace("4_000", "384").replace('"steps": 100', '"steps": 3')
+    assert short.count("384,") == short.count('"steps": 3}') == 1
     (tmp_path / "guide.py").write_text(short, encoding="utf-8")
     assert "object error" in execute(tmp_path, "-W", "ignore", "guide.py")
 
@@ -108,8 +110,8 @@ def test_the_guides_commands_are_understood() -> None:
     assert ours
     for line in ours:
         verb = cli.parsed(shlex.split(line)[1:])
-        assert isinstance(verb, cli.Collect)
-        assert set(verb._options()) - set(NAMES) == {"obs_type", "max_episode_steps"}
+        assert isinstance(verb, cli.Collect | cli.Explore)
+        assert set(verb.environment.options()) - set(NAMES) == {"obs_type", "max_episode_steps"}
     assert [line.split()[1] for line in lines if line.startswith("python ")] == ["examples/pusht.py"] * 2
 
 

@@ -15,28 +15,23 @@ CHOSEN_MOVES = 0.5
 class Explore:
     """Collect triples while learning from them: the model chooses part of the moves.
 
-    The first round has random moves. Then a model is trained on all triples so far, and in the next round it chooses
-    half of the moves: of 32 random ones, the one whose contact is least certain. Fewer triples then suffice, most of
-    all where random moves hardly ever touch the object. Each round doubles the number of triples.
+    The first round has random moves. Then a model is trained on all triples so far, and chooses half of the moves of
+    the next round: of 32 random moves, the one whose contact is least certain. Each round doubles the triples.
 
-    OUT is a folder: triples.h5 as palpate collect writes it, rounds.jsonl with a line for each round, and model, the
-    run of the last model with its report. Ctrl-C loses nothing, and --resume continues.
+    OUT is a folder: triples.h5 as palpate collect writes it, rounds.jsonl, a line for each round, and model, the run
+    of the last model with its report. Ctrl-C saves it, and --resume continues it. Options are those of palpate collect
+    and palpate train; our worlds are stepped like any other environment (docs/guide/own-environment.md).
 
       palpate explore palpate/Soccer-v0 --num 4000 --out runs/soccer
-      palpate explore MODULE:ID --agent-position info:pos --settle 30 --num 2000 --out runs/mine
-
-    The options of the environment are those of palpate collect, the others those of palpate train. Our own worlds are
-    stepped like any other environment. See docs/guide/own-environment.md.
     """
 
     SHOWN: ClassVar = (
-        "env", "num", "out", "rounds", "first", "test", "resume", "force", "size", "agent_position", "settle", "option",
-        "encoder", "body", "egocentric", "steps", "chosen_moves", "seed", "device",
+        "env", "num", "out", "rounds", "first", "test", "resume", "force", "agent_position", "settle", "option",
+        "steps", "seed", "device",
     )  # fmt: skip
 
     env: Positional[str]
-    """Any Gymnasium id, also of our worlds, such as palpate/Soccer-v0; MODULE:ID imports the module that registers
-    it."""
+    """Any Gymnasium id; MODULE:ID imports the module that registers it."""
     num: int = 10_000
     """Number of triples."""
     out: Path
@@ -44,7 +39,7 @@ class Explore:
     rounds: int = 3
     """Rounds after the first one; before each, a model is trained."""
     first: int | None = None
-    """Triples of the first round. Default: as many as make every further round double the number, at least 256."""
+    """Triples of the first round. Default: so that each round doubles them, at least 256."""
     test: Path | None = None
     """File of labelled triples, to measure each round on."""
     encoder: Encoder | None = None

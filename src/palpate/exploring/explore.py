@@ -25,7 +25,7 @@ from palpate.data.files import dataset, open_hdf5, take
 from palpate.data.transitions import Transitions
 from palpate.disk import LOCK, alone, as_json, named, remove, write_whole
 from palpate.exploring.doubts import LeastCertain
-from palpate.exploring.rounds import CHOSEN, RANDOM, Round, Table, moves_of, reading, stops
+from palpate.exploring.rounds import CHOSEN, RANDOM, Round, Table, moves_of, reading, stops, trusted
 from palpate.exploring.steering import Steering, fit_steering
 from palpate.progress import Rate, bar, say
 from palpate.representation import Representation, load
@@ -204,7 +204,7 @@ class _Exploration:
         quality = model.facts.get("quality")
         steering, then = None, RANDOM
         if number < len(self._ends) - 1 and self._share:
-            if reading(quality, "verdict") in ("good", "doubtful"):
+            if trusted(quality):
                 steering = self._steering(load(self._model_folder(number)), self._ends[number]).explained
                 known = steering >= LEAST_EXPLAINED
                 then = CHOSEN if known else f"{RANDOM}: commands explain {steering:.0%} of the agent's displacements"

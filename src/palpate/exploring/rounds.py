@@ -86,6 +86,11 @@ def reading(quality: Mapping[str, Any] | None, name: str) -> Any:
     return None if quality is None else quality[name]
 
 
+def trusted(quality: Mapping[str, Any] | None) -> bool:
+    """Whether a model may choose moves. One that has not found the contacts would choose worse than at random."""
+    return reading(quality, "verdict") in ("good", "doubtful")
+
+
 def moves_of(rounds: Sequence[Round]) -> str:
     """The moves of the round after these."""
     return rounds[-1].then if rounds else RANDOM
