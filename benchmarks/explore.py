@@ -1,7 +1,7 @@
 """Error over triples with random moves, with an approach that uses true positions, and with moves chosen by `explore`.
 
     python benchmarks/explore.py OUT [--world vectors] [--ways random approach explore] [--num 4096] [--first 512]
-        [--rounds 3] [--seeds 0 1] [--steps N] [--error 0.003]
+        [--rounds 3] [--chosen 0.5] [--seeds 0 1] [--steps N] [--error 0.003]
 
 Each way and seed is an exploration in OUT, which is continued if it exists. OUT/explore-WORLD.json holds L_test after
 each round, and the triples that each way needs for `--error`. Test triples have random states, half of them in contact.
@@ -89,7 +89,7 @@ def run(way: str, seed: int, made: World, test: palpate.Labelled, folder: Path, 
         out=folder,
         rounds=a.rounds,
         first=a.first,
-        chosen_moves=0.5 if way.startswith("explore") else 0.0,
+        chosen_moves=a.chosen if way.startswith("explore") else 0.0,
         seed=seed,
         fit={"test": test, "steps": a.steps},
         resume=(folder / "explore.json").exists(),
@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=4096)
     parser.add_argument("--first", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--chosen", type=float, default=0.5, help="share of chosen moves, for explore")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--steps", type=int, help="optimiser steps of each model; by default `fit` chooses")
     parser.add_argument("--error", type=float, default=0.003, help="L_test to reach")

@@ -205,7 +205,8 @@ class TestResume:
         with pytest.raises(Stopped, match="128 of 256 triples are kept"):
             explored(tmp_path / "out", Interrupting())
 
-    def test_overwriting(self, tmp_path: Path, done: Path, trusting: None) -> None:
+    def test_overwriting(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It removes the old exploration, before the new one begins, and nothing else."""
         out = tmp_path / "out"
         out.mkdir()
         (out / "explore.json").write_text("{}")  # of an exploration that was killed at once
@@ -213,8 +214,11 @@ class TestResume:
             explored(out)
         (out / "mine.txt").write_text("kept")
         (out / "rounds").mkdir()
-        explored(out, overwrite=True, rounds=1)
-        assert {path.name for path in out.iterdir()} == {*(path.name for path in done.iterdir()), "mine.txt"}
+        (out / "triples.h5").write_text("old")
+        monkeypatch.setattr(module._Exploration, "run", lambda self: None)
+        explored(out, overwrite=True)
+        assert {path.name for path in out.iterdir()} == {"explore.json", "mine.txt"}
+        assert json.loads((out / "explore.json").read_text())["rounds"] == "128 256 300"
 
 
 class TestRefusals:
@@ -333,14 +337,18 @@ class TestChoice:
         assert canonical(np.arange(4.0)).dtype == torch.float32
 
 
-def test_the_command_line(tmp_path: Path, command: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_command_line(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr("palpate.pictures.illustrate", lambda *given: drawn.append(given))
     out = tmp_path / "out"
     arguments = ["explore", "palpate/Sprites-v0", "--num", 260, "--first", 128, "--rounds", 1, "--size", 16]
     code, text, _ = command(*arguments, "--out", out, "--workers", 1, "--steps", 2, "--device", "cpu")
     assert code == 0
     assert f"palpate.load('{out / 'model'}')" in text
-    assert "contacts" in text
-    assert (out / "model" / "report.html").exists()
+    assert [line.split()[:2] for line in text.splitlines()[2:4]] == [["0", "128"], ["1", "260"]]
+    assert drawn[0][0] == out / "model"
     code, _, err = command(*arguments, "--out", out)
     assert code == 2
     assert err.count("\n") == 1
