@@ -19,7 +19,7 @@ import pytest
 from balls import balls
 
 from palpate import __version__, bench, cli
-from palpate.cli.collect import _literal
+from palpate.cli.environment import _literal
 from palpate.collecting.parts import Stopped
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted

@@ -20,7 +20,7 @@ from palpate.collecting.collect import fill
 from palpate.collecting.origins import Origin, Source, stepped
 from palpate.collecting.parts import NOTE, Parts, parts_of
 from palpate.collecting.stepped import Chooser
-from palpate.config import TrainingConfig
+from palpate.config import Device, TrainingConfig
 from palpate.data.files import dataset, open_hdf5, take
 from palpate.data.transitions import Transitions
 from palpate.disk import LOCK, alone, as_json, named, remove, write_whole
@@ -31,6 +31,7 @@ from palpate.progress import Rate, bar, say
 from palpate.representation import Representation, load
 from palpate.runlog import COMPLETE, RUN
 from palpate.settings import demand_same, require_one
+from palpate.training.loop import training_device
 from palpate.traits import resolve, traits_of
 
 SETTINGS, ROUNDS, TRIPLES, MODEL, MODELS = "explore.json", "rounds.jsonl", "triples.h5", "model", "rounds"
@@ -49,7 +50,7 @@ def explore(
     first: int | None = None,
     chosen_moves: float = 0.5,
     seed: int = 0,
-    device: str | None = None,
+    device: Device | None = None,
     fit: Mapping[str, Any] | None = None,
     workers: int = 1,
     resume: bool = False,
@@ -77,6 +78,7 @@ def explore(
     if not 0 <= chosen_moves <= 0.9:
         raise ValueError(f"chosen_moves is {chosen_moves!r}; allowed is 0 to 0.9")
     settings = _fit_settings(fit or {}) | {"seed": seed, "device": device}
+    training_device(TrainingConfig(device=device))  # refuses a GPU that is not there
     if isinstance(env, str) and env.startswith("palpate/") and "contact_share" in options:
         raise ValueError("contact_share is for collect; in explore the moves determine how many contacts there are")
     require_one(resume=resume, overwrite=overwrite)
@@ -189,7 +191,7 @@ class _Exploration:
         """The model of all triples so far: trained from new weights, or loaded if the run is complete."""
         folder, last = self._model_folder(number), number == len(self._ends) - 1
         if (folder / COMPLETE).exists():
-            return load(folder, self._settings["device"] or "cpu")
+            return load(folder, training_device(TrainingConfig(device=self._settings["device"])))
         folder.parent.mkdir(exist_ok=True)
         with warnings.catch_warnings():
             if not last:  # the table shows the verdict of a round
