@@ -19,14 +19,14 @@ import pytest
 from balls import balls
 
 from palpate import __version__, bench, cli
-from palpate.cli.collect import _literal
+from palpate.cli.environment import _literal
 from palpate.collecting.parts import Stopped
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted
 from palpate.training.notes import NonFiniteLoss
 from palpate.workers import WorkerError
 
-VERBS = ("demo", "collect", "check", "train", "evaluate", "export", "reproduce", "bench")
+VERBS = ("demo", "collect", "explore", "check", "train", "evaluate", "export", "reproduce", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
 TINY = ["--batch-size", "8", "--device", "cpu"]

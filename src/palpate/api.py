@@ -138,7 +138,7 @@ def fit(
     opened = opened_data(data, traits, device)
     origin = origin_of(data) | origin_of(test, "test")
     from_file = isinstance(test, str | os.PathLike)
-    test = _watched(test)
+    test = watched(test)
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
     model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
@@ -191,7 +191,7 @@ def fit(
         return representation
 
 
-def _watched(test: Any) -> Labelled | None:
+def watched(test: Any) -> Labelled | None:
     """The test triples that are evaluated during the run."""
     if test is None:
         return None

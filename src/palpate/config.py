@@ -108,8 +108,8 @@ class TrainingConfig:
     """Minimum share of contacts in a batch; rarer contacts are oversampled, unless the data set is
     read from disk. 0 disables it."""
     chosen_moves: float | None = None
-    """Share of a batch, 0 to 0.9, with chosen moves: of 32 random moves in a streamed world, the one with the least
-    certain contact. Default: 0.5 if the world is steerable and the method predicts contacts, else 0."""
+    """Share of moves, 0 to 0.9, that are chosen, in a streamed world or by `explore`: of 32 random moves, the one with
+    the least certain contact. Default: 0.5 if the moves can be chosen and the method predicts contacts, else 0."""
     seed: int = 0
     """Seed of weights, batches and everything else random."""
     device: Device | None = None

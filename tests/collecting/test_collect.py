@@ -374,7 +374,7 @@ class TestRowWorld:
             assert stored.attributes == {"environment": ball_world.THIRD, "seed": 0, "dropped_grazing": 30}
 
     def test_workers_in_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("palpate.collecting.collect.blocks_of_workers", backwards)
+        monkeypatch.setattr("palpate.collecting.origins.blocks_of_workers", backwards)
         one, two = (collect(ball_world.FIRST, 300, seed=2, workers=workers, labelled=True) for workers in (1, 2))
         assert one.transitions.attributes == two.transitions.attributes
         for x, y in zip(one.truth.known().values(), two.truth.known().values(), strict=True):
@@ -389,7 +389,7 @@ class TestRowWorld:
         assert not os.listdir(tmp_path)
 
     def test_a_worker_that_fails_loses_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("palpate.collecting.collect.blocks_of_workers", backwards)
+        monkeypatch.setattr("palpate.collecting.origins.blocks_of_workers", backwards)
         out = tmp_path / "log.h5"
         with pytest.raises(WorkerError, match="the ball is lost") as caught:
             collect(ball_world.THIRD, 1000, workers=2, trouble="raise@200", out=out)

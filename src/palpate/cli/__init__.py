@@ -12,6 +12,7 @@ from palpate.cli.check import Check
 from palpate.cli.collect import Collect
 from palpate.cli.demo import Demo
 from palpate.cli.evaluate import Evaluate
+from palpate.cli.explore import Explore
 from palpate.cli.export import Export
 from palpate.cli.parsing import UsageError, parse
 from palpate.cli.reproduce import Reproduce
@@ -20,6 +21,7 @@ from palpate.cli.train import Train
 VERBS = {
     "demo": Demo,
     "collect": Collect,
+    "explore": Explore,
     "check": Check,
     "train": Train,
     "evaluate": Evaluate,
@@ -58,7 +60,7 @@ def main() -> None:
         _explain(error, arguments)
 
 
-def parsed(arguments: list[str]) -> Demo | Collect | Check | Train | Evaluate | Export | Reproduce | Bench:
+def parsed(arguments: list[str]) -> Demo | Collect | Explore | Check | Train | Evaluate | Export | Reproduce | Bench:
     """The verb of a command line, with its options."""
     name, *rest = arguments
     if name not in VERBS:

@@ -18,6 +18,7 @@ from palpate.data.transitions import Transitions
 
 BLOCK_ROWS = 128
 TRUTH = ("agent", "object", "angle", "contact", "agent_next", "object_next", "angle_next", "visible")
+COMMAND = "command"  # column of a file: the environment's actions, which may differ from the displacements
 DROPPED = "dropped_"  # prefix of file attributes: the number of rejected triples, by reason
 
 
@@ -26,8 +27,9 @@ class RowWorld(Protocol):
     """A world that makes the rows of one block, such as Soccer or a Gymnasium environment.
 
     `rows` returns arrays as attributes: observation and next_observation (channels last, or as in `layout`), action,
-    the states of `TRUTH` that are known, `episode`, a number for each row, if there are episodes, and `dropped`, the
-    number of rejected triples by reason.
+    the states of `TRUTH` that are known, `episode`, a number for each row, if there are episodes, `command` [N, m], the
+    environment's actions as numbers, if they may differ from the displacements, and `dropped`, the number of rejected
+    triples by reason.
     """
 
     def rows(self, seed: int, start: int, stop: int) -> Any: ...
@@ -82,6 +84,8 @@ def make(world: AnyWorld, seed: int, span: Span) -> Block:
         raise ValueError(f"{error} (in the block of rows {span.start} to {span.stop})") from error
     count = span.stop - span.start
     columns = triples.columns(slice(count))
+    if (command := getattr(states, COMMAND, None)) is not None and np.size(command):
+        columns[COMMAND] = command[:count]
     for name in TRUTH:
         if (values := getattr(states, name, None)) is not None:
             columns[f"truth/{name}"] = torch.as_tensor(values)[:count].numpy(force=True)

@@ -2,21 +2,18 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Literal, TypeAlias, final, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import gymnasium
 import numpy as np
 import torch
 
-from palpate.collecting.blocks import AnyWorld, Block, RowWorld, Span, counted, make, pack, spans
-from palpate.collecting.parallel import Recipe, blocks_of_workers
+from palpate.collecting.blocks import COMMAND, Block, counted, pack, spans
+from palpate.collecting.origins import Origin, Source, stepped
 from palpate.collecting.parts import Parts, Stopped, parts_of
-from palpate.collecting.stepped import Stepped
-from palpate.collecting.stepping import NAMES as STEPPING
-from palpate.collecting.stepping import Stepping
 from palpate.data.files import FIELDS
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
@@ -25,7 +22,6 @@ from palpate.interrupts import terminations_interrupt
 from palpate.progress import Rate, bar
 
 Progress: TypeAlias = Callable[[int, int], object]
-Source: TypeAlias = str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[Any, Any]]
 
 
 @overload
@@ -81,84 +77,36 @@ def collect(
         place = parts_of(out)
         with alone(place) if place.parent.is_dir() else nullcontext():  # `Parts` refuses a missing folder
             parts = Parts(out, origin.attributes, resume=resume, overwrite=overwrite)
-            with terminations_interrupt():
-                _to_file(origin, num, parts, report)
+            fill(origin, num, parts, report)
+            with keeping(parts, num), terminations_interrupt():
+                parts.join(num)
+                parts.remove()
     return Labelled.open(out) if labelled else Transitions.open(out)
 
 
-@final
-class _Origin:
-    """Makes blocks, in this process or in workers."""
-
-    def __init__(self, world: Callable[[], AnyWorld], attributes: dict[str, Any], seed: int, workers: int) -> None:
-        self._make, self._seed = world, seed
-        self.world: Any = world()  # also with workers: bad settings raise here, before a worker starts
-        self._workers = workers if isinstance(self.world, RowWorld) else 1
-        # A world's own settings are complete, so that two sets can be compared later.
-        attributes |= self.world.settings() if hasattr(self.world, "settings") else {}
-        plain = {name: x if isinstance(x, str | int | float) else str(x) for name, x in attributes.items()}
-        self.attributes = {**plain, "seed": seed}
-
-    def blocks(self, wanted: Sequence[Span], finish: Callable[[Block], Any]) -> Generator[Any, None, None]:
-        if min(self._workers, len(wanted)) > 1:
-            yield from blocks_of_workers(Recipe(self._make, self._seed, finish), wanted, self._workers)
-        else:
-            yield from (finish(make(self.world, self._seed, span)) for span in wanted)
-
-    def close(self) -> None:
-        if isinstance(self.world, RowWorld):
-            self.world.close()
-
-
-def _origin(env: Source, seed: int, workers: int, labelled: bool, options: dict[str, Any]) -> _Origin:
+def _origin(env: Source, seed: int, workers: int, labelled: bool, options: dict[str, Any]) -> Origin:
     from palpate.envs.registration import world  # its error names the nearest id
 
     if isinstance(env, str) and ":" not in env and (env.startswith("palpate/") or env not in gymnasium.registry):
-        return _Origin(partial(world, env, **options), {**options, "environment": env}, seed, workers)
-    stepping = Stepping(**{name: options.pop(name) for name in STEPPING if name in options})
-    if isinstance(env, str):
-        if stepping.observation == "render":
-            options.setdefault("render_mode", "rgb_array")
-        # The id may be unknown in a worker: it receives the whole entry, or the module to import.
-        make_env: Callable[[], gymnasium.Env[Any, Any]] = partial(
-            _made, env if ":" in env else gymnasium.spec(env), **options
-        )
-    elif options:
-        raise ValueError(
-            f"options {sorted(options)} are for ids; set them on the environment instead. Allowed options of stepping: "
-            f"{', '.join(STEPPING)}"
-        )
-    elif not isinstance(env, gymnasium.Env):
-        make_env = env
-    elif workers > 1:
-        raise ValueError(
-            f"workers is {workers}, but an existing environment cannot move to other processes; give its id, or a "
-            "function that makes it"
-        )
-    else:
-        return _Origin(lambda: Stepped(env, stepping, labelled=labelled, ours=False), options, seed, workers)
-    return _Origin(lambda: Stepped(make_env(), stepping, labelled=labelled, ours=True), options, seed, workers)
+        return Origin(partial(world, env, **options), {**options, "environment": env}, seed, workers)
+    return stepped(env, seed, workers, options, labelled=labelled)
 
 
-def _made(entry: Any, **options: Any) -> gymnasium.Env[Any, Any]:
-    try:
-        return gymnasium.make(entry, **options)
-    except ModuleNotFoundError as error:  # the module before the colon, or one that the environment needs
-        advice = "pip install 'palpate[pusht]'" if "gym_pusht" in str(entry) else "install the package that holds it"
-        raise ValueError(f"env is {entry!r}: {error}; {advice}") from error
-    except TypeError as error:
-        raise ValueError(f"{entry} does not take these options: {error}") from error
-
-
-def _to_file(origin: _Origin, num: int, parts: Parts, report: Progress) -> None:
-    missing = parts.missing(num)
-    try:
+def fill(origin: Origin, num: int, parts: Parts, report: Progress) -> None:
+    """Collect the missing blocks of the first `num` rows into parts."""
+    with keeping(parts, num), terminations_interrupt():
         report(min(parts.rows, num), num)
-        with closing(origin.blocks(missing, partial(pack, attributes=origin.attributes))) as blocks:
+        with closing(origin.blocks(parts.missing(num), partial(pack, attributes=origin.attributes))) as blocks:
             for packed in blocks:
                 parts.write(packed)
                 report(min(parts.rows, num), num)
-        parts.join(num)
+
+
+@contextmanager
+def keeping(parts: Parts, num: int) -> Iterator[None]:
+    """Mention the collected parts in every error, and raise `Stopped` on Ctrl-C."""
+    try:
+        yield
     except KeyboardInterrupt:
         if not parts.rows:
             raise
@@ -175,7 +123,7 @@ def _kept(parts: Parts, num: int) -> str:
     return f"{parts.rows} of {num} triples are kept in {parts.folder}"
 
 
-def _in_memory(origin: _Origin, num: int, labelled: bool, report: Progress) -> Transitions | Labelled:
+def _in_memory(origin: Origin, num: int, labelled: bool, report: Progress) -> Transitions | Labelled:
     made: list[Block] = []
     dropped: Counter[str] = Counter()
     done = 0
@@ -191,6 +139,7 @@ def _in_memory(origin: _Origin, num: int, labelled: bool, report: Progress) -> T
     arrays = {name: np.concatenate([block.columns.pop(name) for block in made]) for name in [*made[0].columns]}
     fields: dict[str, Any] = {name: arrays.pop(name) for name in FIELDS}
     fields |= {"episode": arrays.pop("episode", None), "attributes": origin.attributes | counted(dropped)}
+    arrays.pop(COMMAND, None)
     transitions = Transitions(**fields, layout="channel-first")
     if not labelled:
         return transitions

@@ -82,7 +82,7 @@ class Parts:
         self._stops[packed.span.start] = packed.span.stop
 
     def join(self, num: int) -> None:
-        """Write the first `num` rows to the final file, and remove the parts."""
+        """Write the first `num` rows to the final file."""
         # The incomplete file is inside the folder, so that a killed process leaves nothing elsewhere.
         with new_file(self._out, self._attributes, overwrite=True, aside=self.folder) as table:
             total: Counter[str] = Counter()
@@ -95,6 +95,8 @@ class Parts:
                 except ValueError as error:
                     raise ValueError(f"{error}: delete it, then continue with resume=True (--resume)") from error
             table.attributes |= counted(total)
+
+    def remove(self) -> None:
         shutil.rmtree(self.folder)
 
     def discard_if_empty(self) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, flatten
 
 from palpate.collecting.blocks import BLOCK_ROWS
 from palpate.collecting.readings import Moment, Reader, described, read
@@ -30,6 +30,16 @@ SAY_WHERE = (
     'the environment so that it reports info["displacement"]'
 )
 FEW = 16  # triples in which an agent may stand still
+MOVES = 32  # commands that a chooser chooses from
+
+
+class Chooser(Protocol):
+    """Chooses the commands of a share of the triples, from the observation before the move alone."""
+
+    share: float
+
+    def __call__(self, observation: np.ndarray, commands: np.ndarray) -> int:
+        """The row of the flat `commands` [c, m] to use."""
 
 
 class _View(NamedTuple):
@@ -46,16 +56,26 @@ class _Row(NamedTuple):
     o_next: np.ndarray
     truth: dict[str, np.ndarray]
     episode: int
+    command: np.ndarray  # [m]
 
 
 @final
 class Stepped:
     """Steps an environment and makes rows of triples: a `RowWorld`."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], stepping: Stepping, *, labelled: bool, ours: bool) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        stepping: Stepping,
+        *,
+        labelled: bool,
+        ours: bool,
+        chooser: Chooser | None = None,
+    ) -> None:
         if not isinstance(env, gymnasium.Env):
             raise ValueError(f"env is a function that returns {env!r}; it must make a Gymnasium environment")
         self.env, self._how, self._labelled, self._ours = env, stepping, labelled, ours
+        self._chooser = chooser
         self._n: int | None = None
         self._seen: tuple[Moment, np.ndarray] | None = None  # rendering is slow, so each state is rendered once
         self._check_spaces()
@@ -74,7 +94,7 @@ class Stepped:
         self.env.action_space.seed(env_seed)
         dropped: Counter[str] = Counter()
         triples = self._triples(env_seed, np.random.default_rng(choice_seed), dropped)
-        o, a, o_next, truth, episode = zip(*islice(triples, stop - start), strict=True)
+        o, a, o_next, truth, episode, command = zip(*islice(triples, stop - start), strict=True)
         if len(a) >= FEW and not np.any(a):
             question = "does agent_position read what the actions move, and does one step suffice to move it?"
             advice = SAY_WHERE if self._how.agent_position is None else question
@@ -88,6 +108,7 @@ class Stepped:
             next_observation=o_next,
             layout="auto",
             episode=start + np.array(episode),  # a block has at most as many episodes as rows
+            command=np.stack(command),
             dropped=dropped,
             **known,
         )
@@ -96,14 +117,14 @@ class Stepped:
         now, consecutive = self._begin(dropped, seed), 0
         before, episode, used = self._look(now), 0, False
         while True:
-            motion = self._move(now, rng)
+            motion = self._move(now, before.observation, rng)
             dropped.update(motion.faults)
             if not motion.faults:
                 consecutive, used = 0, True
                 after = self._look(motion.now)
                 a = motion.displacement if before.position is None else after.position - before.position
                 truth = self._truth_between(before.state, after.state, motion.contact)
-                yield _Row(before.observation, a, after.observation, truth, episode)
+                yield _Row(before.observation, a, after.observation, truth, episode, motion.command)
             elif (consecutive := consecutive + 1) >= MOST_DROPPED:
                 raise ValueError(_too_many_dropped(dropped))
             if motion.over or motion.lost:
@@ -123,10 +144,10 @@ class Stepped:
             seed = None
         raise ValueError(_too_many_dropped(dropped))
 
-    def _move(self, now: Moment, rng: np.random.Generator) -> "_Motion":
+    def _move(self, now: Moment, observation: np.ndarray, rng: np.random.Generator) -> "_Motion":
         """Make all steps of one triple."""
-        how, motion = self._how, _Motion(now)
-        action = self._choose(now, rng)
+        how, action = self._how, self._choose(now, observation, rng)
+        motion = _Motion(now, command=self._flat(action))
         for taken in range(1, how.aggregate + 1):
             self._step(motion, action)
             if motion.over:
@@ -162,11 +183,22 @@ class Stepped:
             moved = np.array(info["displacement"] if "displacement" in info else _displacement(now, action))
             motion.displacement = moved if motion.displacement is None else motion.displacement + moved
 
-    def _choose(self, now: Moment, rng: np.random.Generator) -> Any:
+    def _choose(self, now: Moment, observation: np.ndarray, rng: np.random.Generator) -> Any:
+        if self._chooser is None or rng.random() >= self._chooser.share:
+            return self._draw(now, rng)
+        actions = [self._draw(now, rng) for _ in range(MOVES)]
+        return actions[self._chooser(observation, np.stack([self._flat(action) for action in actions]))]
+
+    def _draw(self, now: Moment, rng: np.random.Generator) -> Any:
         how = self._how
         if how.approach is None or rng.random() >= how.approach_share:
             return self.env.action_space.sample()
         return self._action("approach", how.approach(now, rng))
+
+    def _flat(self, action: Any) -> np.ndarray:
+        """The action as numbers [m], one-hot if it is discrete; none of a space that has no such form."""
+        space = self.env.action_space
+        return np.array(flatten(space, action) if space.is_np_flattenable else (), np.float32)
 
     def _hold(self, now: Moment) -> Any:
         hold = self._how.hold
@@ -269,6 +301,7 @@ class _Motion:
     """The environment's current moment, and sums over the steps of a triple."""
 
     now: Moment
+    command: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))  # [m], the environment's flat action
     over: str = ""  # how the episode ended
     lost: bool = False  # the episode cannot be continued
     displacement: Any = None

@@ -3,6 +3,7 @@
 Legend: b batch, k objects, n ambient dimension, c moves.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -143,9 +144,12 @@ class Geometric(Located):
     def would_touch(self, o: Tensor, a: Tensor) -> Tensor:
         return self._predicted(o, a[:, None])[:, 0].sigmoid()
 
-    def uncertainty(self, o: Tensor, moves: Tensor) -> Tensor:
+    def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
         """Minus the absolute log-odds of the least certain object."""
-        return -self._predicted(o, moves).abs().amin(-1)
+        low, high = SHARE_RANGE
+        share = min(max(share, low), high)
+        # The likelihood is balanced: its log-odds are those of equally many paths with and without contact.
+        return -(self._predicted(o, moves) + math.log(share / (1 - share))).abs().amin(-1)
 
     def _predicted(self, o: Tensor, moves: Tensor) -> Tensor:
         """log-odds of contact `[b, c, k]` for moves [b, c, n] from o."""

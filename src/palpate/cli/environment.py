@@ -1,0 +1,76 @@
+"""Options of verbs that collect triples from an environment."""
+
+import ast
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """How an environment makes triples."""
+
+    size: int | None = None
+    """Side of the pictures in pixels (our worlds)."""
+    contact_share: float | None = None
+    """Contact share (our worlds). Default: the world's. Of random motion: --option contact_share=None."""
+    agent_position: str | None = None
+    """Other environments: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
+    Default: info:displacement if there is one, else the action itself."""
+    observation: str | None = None
+    """Other environments: reading of the observation, such as observation:pixels, or render. Default: the whole
+    observation."""
+    aggregate: int | None = None
+    """Other environments: environment steps per triple, all with the same action. Default: 1."""
+    settle: int | None = None
+    """Other environments: maximum steps to wait until nothing moves; triples that never rest are dropped and
+    counted."""
+    hold: str | None = None
+    """Other environments: the action while waiting, such as 0,0, or a reading of it. Default: 0."""
+    watch: tuple[str, ...] = ()
+    """Other environments: readings that must rest, besides the agent's position. Default: the observation."""
+    tolerance: float | None = None
+    """Other environments: largest change per step of a number that counts as at rest. Default: 0.001."""
+    truth: tuple[str, ...] = ()
+    """Other environments: readings of true states, for evaluation, such as object=info:block_pose[:2]
+    angle=info:block_pose[2] contact=moved."""
+    option: tuple[str, ...] = ()
+    """Options of the environment, such as obs_type=pixels max_episode_steps=120."""
+    workers: int | None = None
+    """Processes that make triples (not Sprites); the triples do not depend on it. Default: one per available core."""
+
+    def processes(self) -> int:
+        from palpate.workers import available_cores
+
+        return available_cores() if self.workers is None else self.workers
+
+    def options(self) -> dict[str, Any]:
+        """The given options of the world and of its stepping."""
+        names = ("size", "contact_share", "agent_position", "observation", "aggregate", "settle", "tolerance")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.hold is not None:
+            given["hold"] = _literal(self.hold)
+        if self.watch:
+            given["watch"] = self.watch
+        if self.truth:
+            given["truth"] = _pairs("truth", self.truth)
+        options = {name: _literal(text) for name, text in _pairs("option", self.option).items()}
+        for name in given.keys() & options.keys():
+            raise ValueError(f"{name} is given twice, as --{name.replace('_', '-')} and as --option; leave out one")
+        return given | options
+
+
+def _pairs(flag: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if not pair.partition("=")[0].isidentifier() or "=" not in pair]
+    if wrong:
+        raise ValueError(f"{flag} is {wrong[0]!r}; allowed are pairs name=value")
+    return {name: text for name, _, text in (pair.partition("=") for pair in pairs)}
+
+
+def _literal(text: str) -> Any:
+    """The value of a Python literal, or of true and false; else the text itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,1 @@
+"""Collecting while learning: the model's uncertainty chooses part of the moves."""

@@ -1,0 +1,57 @@
+"""Choose the command whose contact is least certain."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import final
+
+import numpy as np
+import torch
+
+from palpate.data.transitions import Transitions
+from palpate.exploring.steering import Steering
+from palpate.representation import Representation
+
+
+@final
+class LeastCertain:
+    """A `Chooser`: of several commands, the one whose contact the model predicts with the least certainty.
+
+    The choice depends only on the observation before the move, so it does not bias the outcome. Where contacts are
+    rare, a path at the learned boundary is hardly ever in contact: the model's contact share corrects for that.
+    """
+
+    def __init__(self, model: Representation, steering: Steering, share: float) -> None:
+        self.share = share
+        self._model, self._steering = model, steering
+        self._contact_share = float(model.facts["quality"]["contact_share"])
+
+    def __call__(self, observation: np.ndarray, commands: np.ndarray) -> int:
+        return int(np.argmax(self.uncertainty(observation, commands)))
+
+    @torch.no_grad()
+    def uncertainty(self, observation: np.ndarray, commands: np.ndarray) -> np.ndarray:
+        """Minus the absolute log-odds of contact, [c]."""
+        with _one_thread():
+            o = canonical(observation)
+            agent = self._model.model.encode(o).agent.double().expand(len(commands), -1)
+            moves = self._steering.predict(agent, torch.from_numpy(commands).double())
+            found = self._model.model.uncertainty(o, moves.float()[None], self._contact_share)
+            assert found is not None  # `explore` refuses methods that predict no contacts
+            return found[0].numpy()
+
+
+def canonical(observation: np.ndarray) -> torch.Tensor:
+    """One observation as a row of a file of triples: [1, ...]."""
+    o = observation[None]
+    return Transitions(observation=o, action=np.zeros((1, 1), np.float32), next_observation=o).rows(slice(None)).o
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums in one order: the choice does not depend on the number of threads. It is also faster for one observation."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,287 @@
+"""Collect triples while learning from them."""
+
+import difflib
+import inspect
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from palpate import __version__, api
+from palpate.collecting.blocks import COMMAND
+from palpate.collecting.collect import fill
+from palpate.collecting.origins import Origin, Source, stepped
+from palpate.collecting.parts import NOTE, Parts, parts_of
+from palpate.collecting.stepped import Chooser
+from palpate.config import Device, TrainingConfig
+from palpate.data.files import dataset, open_hdf5, take
+from palpate.data.transitions import Transitions
+from palpate.disk import LOCK, alone, as_json, named, remove, write_whole
+from palpate.exploring.doubts import LeastCertain
+from palpate.exploring.rounds import CHOSEN, RANDOM, Round, Table, moves_of, reading, stops, trusted
+from palpate.exploring.steering import Steering, fit_steering
+from palpate.progress import Rate, bar, say
+from palpate.representation import Representation, load
+from palpate.runlog import COMPLETE, RUN
+from palpate.settings import demand_same, require_one
+from palpate.training.loop import training_device
+from palpate.traits import resolve, traits_of
+
+SETTINGS, ROUNDS, TRIPLES, MODEL, MODELS = "explore.json", "rounds.jsonl", "triples.h5", "model", "rounds"
+FORMAT = 1  # of `explore.json`; no other is resumed
+STEERED = 2000  # triples from which steering is fitted
+LEAST_EXPLAINED = 0.5  # share of the displacements' variance that commands must explain
+OURS = ("data", "out", "seed", "device", "resume", "overwrite", "progress", "watch")  # of `fit`, set here
+
+
+def explore(
+    env: Source,
+    num: int,
+    *,
+    out: str | os.PathLike[str],
+    rounds: int = 3,
+    first: int | None = None,
+    chosen_moves: float = 0.5,
+    seed: int = 0,
+    device: Device | None = None,
+    fit: Mapping[str, Any] | None = None,
+    workers: int = 1,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    **options: Any,
+) -> Representation:
+    """Collect `num` triples from an environment and learn from them meanwhile; returns the model of all triples.
+
+    `env` and `options` are those of `palpate.collect`; our own ids are stepped like any other. The first round has
+    `first` random moves, or those of `approach`. Then a model is trained on all triples so far. In each of `rounds`
+    further rounds that model chooses a share of the moves, `chosen_moves`: of 32 drawn moves, the one whose contact is
+    least certain. The map from the environment's actions to displacements is fitted to the triples. Moves are not
+    chosen while the model cannot predict contacts. By default each round doubles the number of triples.
+
+    `fit` holds settings of `palpate.fit` for all models, such as {"steps": 400}; every model starts from new weights.
+    `out` is a folder. It holds `triples.h5` as `palpate.collect` writes it, with the true states if they are known,
+    `rounds.jsonl`, a line for each round, and `model`, the run of the last model. With `test` in `fit` each round is
+    also measured. `resume` continues an interrupted exploration with the same settings; the result is the same as
+    without the interruption, bit for bit on the CPU. `overwrite` first removes the exploration in the folder.
+    """
+    for name, value, least in (("num", num, 1), ("rounds", rounds, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} is {value!r}; allowed are whole numbers from {least}")
+    if not 0 <= chosen_moves <= 0.9:
+        raise ValueError(f"chosen_moves is {chosen_moves!r}; allowed is 0 to 0.9")
+    settings = _fit_settings(fit or {}) | {"seed": seed, "device": device}
+    training_device(TrainingConfig(device=device))  # refuses a GPU that is not there
+    if isinstance(env, str) and env.startswith("palpate/") and "contact_share" in options:
+        raise ValueError("contact_share is for collect; in explore the moves determine how many contacts there are")
+    require_one(resume=resume, overwrite=overwrite)
+    import palpate.envs  # noqa: F401 - registers our ids
+
+    ends = stops(num, rounds, first)
+    folder = Path(out)
+    exploration = _Exploration(folder, ends, chosen_moves, settings, env, options, seed, workers, progress)
+    with named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder, inside=True):
+        exploration.claim(resume=resume, overwrite=overwrite)
+        return exploration.run()
+
+
+@final
+class _Exploration:
+    """An exploration in its folder. All that it did is in files, so that it continues after a kill at any point."""
+
+    def __init__(
+        self,
+        folder: Path,
+        ends: list[int],
+        share: float,
+        settings: dict[str, Any],
+        env: Source,
+        options: dict[str, Any],
+        seed: int,
+        workers: int,
+        progress: bool,
+    ) -> None:
+        self._folder, self._ends, self._share, self._settings = folder, ends, share, settings
+        self._env, self._options, self._seed, self._workers = env, options, seed, workers
+        self._progress = progress
+        self._file = folder / TRIPLES
+        with closing(self._origin(None)) as origin:  # bad options raise here
+            self._attributes = origin.attributes | {
+                "rounds": " ".join(map(str, ends)),
+                "chosen_moves": share,
+                "settings_of_fit": json.dumps(_plain(settings), sort_keys=True),
+            }
+
+    def claim(self, *, resume: bool, overwrite: bool) -> None:
+        """Start in an empty folder, or continue with the same settings."""
+        note = self._folder / SETTINGS
+        wanted = {"format": FORMAT, "palpate_version": __version__, **self._attributes}
+        if resume:
+            if not note.exists():
+                raise FileNotFoundError(f"{self._folder} holds no exploration to resume; leave out resume (--resume)")
+            advice = "resume with the same ones, or start again (overwrite=True, --force)"
+            demand_same(self._folder, _read_note(note), wanted, advice)
+            return
+        if any(path.name != LOCK for path in self._folder.iterdir()):
+            if not note.exists():
+                raise FileExistsError(f"{self._folder} is not empty; choose another folder")
+            if not overwrite:
+                raise FileExistsError(
+                    f"{self._folder} holds an exploration; continue it (resume=True, --resume), overwrite it "
+                    "(overwrite=True, --force), or choose another folder"
+                )
+            for name in (ROUNDS, MODEL, MODELS, TRIPLES, parts_of(TRIPLES).name, SETTINGS):
+                remove(self._folder / name)
+        write_whole(note, as_json(wanted))
+
+    def run(self) -> Representation:
+        table = Table(self._folder / ROUNDS)
+        if self._progress:
+            say("\n".join([Round.heading(), *map(str, table.rounds)]))
+        for number, end in enumerate(self._ends):
+            self._collect(number, end, moves_of(table.rounds[:number]))
+            if number < len(table) and number < len(self._ends) - 1:
+                continue
+            model = self._learn(number)
+            if number == len(table):
+                table.add(self._judged(number, model, moves_of(table.rounds)))
+                if self._progress:
+                    say(str(table.rounds[-1]))
+        remove(self._folder / MODELS)
+        if self._share and not any(made.moves == CHOSEN for made in table.rounds):
+            warnings.warn(f"no move was chosen; the last moves were {table.rounds[-1].moves}", stacklevel=3)
+        return model
+
+    def _origin(self, chooser: Chooser | None) -> Origin:
+        return stepped(self._env, self._seed, self._workers, self._options, chooser=chooser)
+
+    def _collect(self, number: int, end: int, moves: str) -> None:
+        """Collect the triples of a round, and join all so far into the file."""
+        held = parts_of(self._file)
+        if not held.exists() and _rows(self._file) >= self._ends[-1]:
+            return
+        started = (held / NOTE).exists()
+        parts = Parts(self._file, self._attributes, resume=started, overwrite=not started)
+        if parts.missing(end):
+            chooser = None
+            if moves == CHOSEN:
+                model = load(self._model_folder(number - 1))
+                chooser = LeastCertain(model, self._steering(model, self._ends[number - 1]), self._share)
+            rate = Rate()
+            with (
+                bar(f"collecting, round {number}", end, self._progress) as advance,
+                closing(self._origin(chooser)) as o,
+            ):
+                fill(o, end, parts, lambda done, total: advance(done, f"{rate(done):,.0f}/s"))
+        if _rows(self._file) < end:
+            parts.join(end)
+        if end == self._ends[-1]:
+            parts.remove()
+
+    def _learn(self, number: int) -> Representation:
+        """The model of all triples so far: trained from new weights, or loaded if the run is complete."""
+        folder, last = self._model_folder(number), number == len(self._ends) - 1
+        if (folder / COMPLETE).exists():
+            return load(folder, training_device(TrainingConfig(device=self._settings["device"])))
+        folder.parent.mkdir(exist_ok=True)
+        with warnings.catch_warnings():
+            if not last:  # the table shows the verdict of a round
+                warnings.simplefilter("ignore", UserWarning)
+            resume = (folder / RUN).exists()
+            model = api.fit(self._file, out=folder, resume=resume, progress=self._progress, **self._settings)
+        if number:
+            remove(self._model_folder(number - 1))
+        return model
+
+    def _judged(self, number: int, model: Representation, moves: str) -> Round:
+        quality = model.facts.get("quality")
+        steering, then = None, RANDOM
+        if number < len(self._ends) - 1 and self._share:
+            if trusted(quality):
+                steering = self._steering(load(self._model_folder(number)), self._ends[number]).explained
+                known = steering >= LEAST_EXPLAINED
+                then = CHOSEN if known else f"{RANDOM}: commands explain {steering:.0%} of the agent's displacements"
+            else:
+                then = f"{RANDOM}: contacts are not found yet"
+        return Round(
+            round=number,
+            triples=self._ends[number],
+            moves=moves,
+            contact_share=reading(quality, "contact_share"),
+            error=reading(quality, "error"),
+            verdict=reading(quality, "verdict"),
+            steering=steering,
+            l_test=self._measured(model),
+            then=then,
+        )
+
+    def _measured(self, model: Representation) -> float | None:
+        test = self._settings.get("test")
+        if test is None:
+            return None
+        labelled = api.watched(test)
+        assert labelled is not None
+        try:
+            return float(api.evaluate(model, labelled).l_test)
+        finally:
+            if isinstance(test, str | os.PathLike):
+                labelled.close()
+
+    def _steering(self, model: Representation, rows: int) -> Steering:
+        """The map from commands to displacements, by the first `rows` triples. The model is on the CPU."""
+        index = np.linspace(0, rows - 1, min(rows, STEERED)).astype(np.int64)
+        with Transitions.open(self._file) as triples:
+            batch = triples.rows(index)
+        with open_hdf5(self._file) as file:
+            command = torch.from_numpy(take(dataset(file, COMMAND), index))
+        agent = model.encode(batch.o).agent
+        return fit_steering(model.model.group, agent.double(), command.double(), batch.a.double())
+
+    def _model_folder(self, number: int) -> Path:
+        last = number == len(self._ends) - 1
+        return self._folder / MODEL if last else self._folder / MODELS / str(number)
+
+
+def _fit_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `fit`, checked by name."""
+    allowed = {*inspect.signature(api.fit).parameters, *TrainingConfig.__dataclass_fields__}
+    allowed -= {*OURS, "changes", "chosen_moves"}
+    for name in given:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"fit has {name!r}; allowed are settings of palpate.fit{hint}")
+    method, objective = given.get("method", "interaction"), given.get("objective", "contact")
+    if not traits_of(resolve(method, objective, given.get("egocentric", False))).predicts:
+        raise ValueError(f"method is {method!r} with objective {objective!r}, which predicts no contacts; leave it out")
+    return dict(given)
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `fit` for a file. Test triples only measure."""
+    flat = {name: asdict(x) if is_dataclass(x) and not isinstance(x, type) else x for name, x in settings.items()}
+    return {name: x for name, x in flat.items() if x is not None and name != "test"}
+
+
+def _read_note(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}; start again (overwrite=True, --force)") from error
+
+
+def _rows(path: Path) -> int:
+    """Triples in a file; 0 if it does not exist."""
+    if not path.exists():
+        return 0
+    with open_hdf5(path) as file:
+        return len(dataset(file, "action"))
