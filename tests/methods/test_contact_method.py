@@ -1,5 +1,6 @@
 """What our method does with a batch beyond the contract of all methods, for one object and for two."""
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact
-from palpate.methods.geometric import GEOMETRY_DOUBT, Geometric
+from palpate.methods.geometric import DOUBT, GEOMETRY_DOUBT, Geometric
 from palpate.objects import NEVER, Objects
 from palpate.quality import assess
 from palpate.representation import Representation
@@ -80,7 +81,7 @@ def test_a_change_is_a_contact_unless_the_object_is_hidden(through: bool, hidden
     model: Any = contact().eval()
     (thing,) = at(torch.tensor([[0.0 if through else 50.0, 0.0]]))
     thing = thing._replace(hidden=torch.full((1, 1), hidden))
-    model.located = lambda x: (torch.tensor([[-5.0, 0.0]]), thing)
+    model.located = lambda x: (torch.tensor([[-5.0, 0.0]]).repeat(len(x), 1), thing.repeated(len(x)))
     model.scenes.probability = torch.ones_like  # the scene has changed
     model.raw_softness.data.fill_(-10.0)
     o = torch.zeros(1, 6)
@@ -142,15 +143,31 @@ def test_a_path_begins_where_both_observations_say() -> None:
     assert slipped["agent"] > straight["agent"] + 1
 
 
-def test_no_single_contact_decides_which_weights_are_kept() -> None:
-    """Far from every path and taken for a contact: in training it counts in full, held out it is doubted."""
+@pytest.mark.parametrize(("progress", "doubted"), [(0.0, False), (0.49, False), (0.5, True), (1.0, True)])
+def test_a_contact_that_nothing_explains_is_doubted_once_objects_are_placed(progress: float, doubted: bool) -> None:
+    """Far from every path and taken for a contact: at first it counts in full, because the object may be far away."""
     (far,), path = at(torch.full((1, 2), 1e3)), Segment(torch.zeros(1, 2), torch.ones(1, 2))
     model, touched, share = contact(), torch.tensor([[True]]), torch.tensor([0.5])
-    training, held_out = (
-        float(model.train(mode).contact_term(far, far, path, touched, share, END).detach()) for mode in (True, False)
-    )
-    assert training > 1000
-    assert held_out == pytest.approx(-math.log(0.05), rel=1e-3)
+    loss = float(model.contact_term(far, far, path, touched, share, torch.tensor(progress)).detach())
+    assert loss == pytest.approx(-math.log(DOUBT), rel=1e-3) if doubted else loss > 1000
+
+
+def test_changed_and_geometry_join_by_the_rule_of_bayes() -> None:
+    """The posterior from equally many changes and others, with the prior of geometry; a hidden object tells nothing."""
+    model: Any = contact().eval()
+    (thing,) = at(torch.tensor([[0.0, 0.0]]))
+    model.raw_softness.data.fill_(0.0)
+    a, o = torch.tensor([[10.0, 0.0]]), torch.zeros(1, 6)
+    for offset, hidden, changed in itertools.product((0.0, 0.3, 2.0), (NEVER, 0.0, 50.0), (0.1, 0.5, 0.9)):
+        seen = thing._replace(hidden=torch.full((1, 1), hidden))
+        model.located = lambda x, y=offset, z=seen: (torch.tensor([[-5.0, y]]).repeat(len(x), 1), z.repeated(len(x)))
+        model.scenes.probability = lambda d, p=changed: torch.full_like(d, p)
+        prior = model.logit(seen, model.group.path(torch.tensor([[-5.0, offset]]), model.inputs.scaled(a))).sigmoid()
+        prior = prior.clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT).item()
+        both_seen = 1 / (1 + math.exp(min(hidden, 500))) ** 2
+        yes = prior * changed
+        no = (1 - prior) * ((1 - both_seen) * changed + both_seen * (1 - changed))
+        assert model.contact(o, a, o).item() == pytest.approx(yes / (yes + no), rel=1e-4)
 
 
 @pytest.mark.parametrize(("training", "weights"), [(True, [25.0, 2.0, 25.0]), (False, [1.0, 1.0, 1.0])])

@@ -1,0 +1,114 @@
+"""W and positions as witnesses of a change: whichever agrees better with geometry leads, object by object."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from palpate.contacts.scenes import Scenes
+from palpate.contacts.split import Split, agreement
+from palpate.contacts.witnesses import PLACES_FROM, Witnesses
+
+B, K = 2048, 2
+LATE, EARLY = torch.tensor(PLACES_FROM), torch.tensor(PLACES_FROM - 0.01)
+
+
+def scattered(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def witnesses() -> Witnesses:
+    made = Witnesses(Scenes([Split() for _ in range(K)]), Scenes([Split() for _ in range(K)], dimension=None))
+    return made.train()
+
+
+def observed(progress: Tensor, *, w_step: list[float], z_step: list[float]) -> tuple[Witnesses, Tensor, Tensor]:
+    """One batch in which touched objects move by these steps, in noise of 0.1, and the changes found in it."""
+    made = witnesses()
+    touched = torch.rand(B, K, generator=torch.Generator().manual_seed(0)) < 0.4
+    w, z = (10 * scattered(seed, B, K, 3) for seed in (1, 2))
+    way = torch.nn.functional.normalize(scattered(3, B, K, 3), dim=-1)
+    w_next, z_next = (
+        x + 0.1 * scattered(seed, B, K, 3) + touched[..., None] * torch.tensor(step)[:, None] * way
+        for x, seed, step in ((w, 4, w_step), (z, 5, z_step))
+    )
+    return made, made.observe(w, w_next, z, z_next, touched, progress), touched
+
+
+def accuracy(found: Tensor, touched: Tensor) -> list[float]:
+    return (found == touched).float().mean(0).tolist()
+
+
+def test_each_object_has_the_witness_that_agrees_better_with_geometry() -> None:
+    made, found, touched = observed(LATE, w_step=[0.1, 9.0], z_step=[9.0, 0.1])
+    assert made.lead.tolist() == [True, False]
+    assert min(accuracy(found, touched)) > 0.99
+
+
+def test_positions_do_not_lead_while_they_are_inaccurate() -> None:
+    made, found, touched = observed(EARLY, w_step=[0.1, 9.0], z_step=[9.0, 9.0])
+    assert made.lead.tolist() == [False, False]
+    assert accuracy(found, touched)[0] < 0.9 < accuracy(found, touched)[1]
+
+
+def test_of_two_equal_witnesses_w_leads() -> None:
+    made, _, _ = observed(LATE, w_step=[9.0, 9.0], z_step=[9.0, 9.0])
+    assert made.lead.tolist() == [False, False]
+
+
+def test_everything_is_asked_of_the_witness_that_leads() -> None:
+    made, _, touched = observed(LATE, w_step=[0.1, 9.0], z_step=[9.0, 0.1])
+    near, far = torch.zeros(1, K, 3), torch.full((1, K, 3), 5.0)
+    moved = made.distance(near, near, near, far), made.distance(near, far, near, near)
+    assert [(d > 0).tolist() for d in moved] == [[[True, False]], [[False, True]]]
+    for d in moved:
+        assert made.contact(d).tolist() == (d > 0).tolist()
+        assert (made.probability(d) > 0.5).tolist() == (d > 0).tolist()
+    torch.testing.assert_close(made.share, touched.float().mean(0), atol=0.02, rtol=0)
+    assert made.split(0) is made.places.split(0)
+    assert made.split(1) is made.scenes.split(1)
+    assert made.separable()
+    assert made.reliable(torch.tensor([[True, False], [False, False]])).tolist() == [True, False]
+
+
+def test_evaluation_stores_nothing() -> None:
+    made, _, touched = observed(EARLY, w_step=[9.0, 9.0], z_step=[9.0, 9.0])
+    before = {name: x.clone() for name, x in made.state_dict().items()}
+    z = scattered(0, B, K, 3)
+    made.eval().observe(z, z, z, z, touched, LATE)
+    for name, x in made.state_dict().items():
+        torch.testing.assert_close(x, before[name], equal_nan=True, msg=name)
+
+
+# The agreement with geometry
+
+
+def test_agreement_by_hand() -> None:
+    scaled, touching = torch.tensor([1.0, 2, 3, 4, 5]), torch.tensor([0.0, 1, 0, 1, torch.nan])
+    torch.testing.assert_close(agreement(scaled, touching, torch.tensor(2.5)), torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(agreement(scaled, touching, torch.tensor(3.5)), torch.tensor([0.5, 0.0]))
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.1, 0.2])
+def test_w_is_never_more_certain_than_it_agrees_with_geometry(wrong: float) -> None:
+    """If geometry and W disagree in a share of the triples, wherever they are, so much doubt remains."""
+    draw = torch.Generator().manual_seed(0)
+    touched = torch.rand(4096, generator=draw) < 0.5
+    distances = torch.where(touched, 1.0, 1e-4) * (1 + torch.rand(4096, generator=draw))
+    geometry = touched ^ (torch.rand(4096, generator=draw) < wrong)
+    split = Split()
+    split.update(distances, 2 * torch.rand(4096, generator=draw), geometry)
+    p = split.probability(torch.tensor([1e-4, 2.0]))
+    torch.testing.assert_close(p, torch.tensor([wrong, 1 - wrong]), atol=0.02, rtol=0)
+    assert float(split.youden) == pytest.approx(1 - 2 * wrong, abs=0.03)
+
+
+def test_a_geometry_that_knows_nothing_leaves_w_as_certain_as_it_is() -> None:
+    draw = torch.Generator().manual_seed(0)
+    touched = torch.rand(4096, generator=draw) < 0.5
+    distances = torch.where(touched, 1.0, 1e-4) * (1 + torch.rand(4096, generator=draw))
+    split = Split()
+    split.update(distances, 2 * torch.rand(4096, generator=draw), torch.rand(4096, generator=draw) < 0.5)
+    assert float(split.youden) == pytest.approx(0, abs=0.05)
+    p = split.probability(torch.tensor([1e-4, 2.0]))
+    assert float(p[0]) < 0.001
+    assert float(p[1]) > 0.999
