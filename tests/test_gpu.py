@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-import palpate.contacts.scenes
 import palpate.contacts.split
 import palpate.methods.contact
+import palpate.methods.located
 import palpate.training.feeds
 import palpate.training.step
 from palpate.api import fit
@@ -80,7 +80,7 @@ def select_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palpate.training.feeds, "CHOOSE_FROM", 0.0)
     monkeypatch.setattr(palpate.training.step, "ADAPT_EVERY", 10)
     monkeypatch.setattr(palpate.contacts.split, "SEPARABLE", -math.inf)
-    monkeypatch.setattr(palpate.contacts.scenes, "SEPARABLE", -math.inf)
+    monkeypatch.setattr(palpate.methods.located, "SEPARABLE", -math.inf)
 
 
 def test_three_streams_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

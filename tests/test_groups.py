@@ -44,6 +44,19 @@ def test_a_sequence_of_actions_is_one_action(seed: int, n: int) -> None:
 
 @quick
 @given(seed=seeds, n=dimensions)
+def test_what_is_travelled_is_the_sequence_of_actions_since_the_chain_began(seed: int, n: int) -> None:
+    chain = torch.tensor([3, 4, 4, 4, 7, 7])
+    for group in groups(n):
+        actions = randn(6, group.action_width, seed=seed)
+        travelled = group.travelled(actions, chain)
+        first = group.origin().to(actions)
+        for row, since in enumerate([[], [], [1], [1, 2], [], [4]]):
+            reached = group.act(first, group.compose(actions[since])) if since else first
+            assert_close(travelled[row], reached)
+
+
+@quick
+@given(seed=seeds, n=dimensions)
 def test_place_and_seen_are_inverse(seed: int, n: int) -> None:
     for group in groups(n):
         z, seen = group.pose(randn(5, 1, group.width, seed=seed)), randn(5, 3, n, seed=seed + 1)  # k = 3 objects

@@ -8,7 +8,7 @@ import torch
 
 from palpate.data import sources
 from palpate.data.sources import OnDisk, Resident, source
-from palpate.data.transitions import Batch, Index, Transitions
+from palpate.data.transitions import Batch, ChainedBatch, Index, Transitions
 
 COUNT = 103
 ROW_BYTES = 2 * 4  # o and o', one float each
@@ -78,6 +78,33 @@ class TestResident:
     def test_loads_block_by_block(self, data: Transitions, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("palpate.data.transitions.BLOCK_BYTES", 10 * ROW_BYTES)
         assert set(drawn(Resident(data, "cpu"), 30, 64)) == set(range(COUNT))
+
+
+class TestChains:
+    """Three chains: rows 0 and 1, row 2 alone, rows 3 to 5; row 5 begins a new episode, if episodes are known."""
+
+    @staticmethod
+    def connected(episode: torch.Tensor | None, o: list[float], o_next: list[float]) -> Batch | ChainedBatch:
+        columns = (np.array(x, np.float32)[:, None] for x in (o, [1, 2, 3, 4, 5, 6], o_next))
+        observation, action, after = columns
+        resident = Resident(Transitions(observation=observation, action=action, next_observation=after), "cpu")
+        resident.connect(episode, lambda a, chain: torch.cat((a, chain[:, None].to(a)), 1))
+        return resident.take(torch.arange(6))
+
+    @pytest.mark.parametrize(("episode", "chain"), [
+        (None, [0, 0, 1, 2, 2, 2]), (torch.tensor([0, 0, 0, 0, 0, 1]), [0, 0, 1, 2, 2, 3])
+    ])  # fmt: skip
+    def test_a_chain_is_what_goes_on_from_row_to_row(self, episode: torch.Tensor | None, chain: list[int]) -> None:
+        batch = self.connected(episode, [0, 1, 9, 3, 4, 5], [1, 2, 8, 4, 5, 6])
+        assert isinstance(batch, ChainedBatch)
+        assert batch.chain.tolist() == chain
+        assert batch.travelled.tolist() == [[a, number] for a, number in zip(range(1, 7), chain, strict=True)]
+        assert batch.journey == (batch.chain, batch.travelled)
+
+    def test_single_triples_stay_as_they_are(self) -> None:
+        batch = self.connected(None, [0, 1, 2, 3, 4, 5], [7, 7, 7, 7, 7, 7])
+        assert isinstance(batch, Batch)
+        assert batch.journey == ()
 
 
 class TestOnDisk:

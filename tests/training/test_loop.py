@@ -1,5 +1,6 @@
 """The loop: what a seed fixes, what looking must not change, which weights are handed over, how it is stopped."""
 
+import math
 import os
 import signal
 import sys
@@ -156,6 +157,7 @@ class TestEvaluation:
     @pytest.mark.parametrize(("criterion", "values", "kept"), [
         ("held_out", [3.0, 1.0, 2.0], 1), ("held_out", [3.0, 1.0, 1.02], 2), ("held_out", [-3.0, -3.2, -3.0], 1),
         ("held_out", [1.0, 1.02, 1.04], 1), (None, [3.0, 1.0, 2.0], 2),
+        ("held_out", [1.0, math.inf, 3.0], 2), ("held_out", [1.0, 2.0, math.inf], 2),  # earlier ones are forgotten
     ])  # fmt: skip
     def test_the_smallest_criterion_is_handed_over_the_last_of_several(
         self, criterion: str | None, values: list[float], kept: int

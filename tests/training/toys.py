@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import palpate.contacts.scenes
 import palpate.contacts.split
+import palpate.methods.located
 import palpate.training.step
 from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining
 from palpate.data.sources import OnDisk, Resident
@@ -73,7 +73,7 @@ def select_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "CHOOSE_FROM", 0.0)
     monkeypatch.setattr(palpate.training.step, "ADAPT_EVERY", 2)
     monkeypatch.setattr(palpate.contacts.split, "SEPARABLE", -math.inf)
-    monkeypatch.setattr(palpate.contacts.scenes, "SEPARABLE", -math.inf)
+    monkeypatch.setattr(palpate.methods.located, "SEPARABLE", -math.inf)
 
 
 def make_model(picture: bool = False, *, body: str = "ball", refine: bool = False) -> Model:

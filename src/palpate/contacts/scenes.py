@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palpate.contacts.split import SEPARABLE, Split
+from palpate.contacts.split import Split
 from palpate.objectives.contrastive import squared_distance
 
 DIMENSION = 8  # of W, a unit sphere for each object
@@ -90,9 +90,6 @@ class Scenes(nn.Module):
     def separation(self) -> float:
         """The separation of the worst split."""
         return min(self.split(i).separation() for i in range(len(self)))
-
-    def separable(self) -> bool:
-        return self.separation() >= SEPARABLE
 
     def recall(self, distances: Tensor, touching: Tensor | None = None) -> None:
         """Take the thresholds from distances [N, k] of held-out triples; see `Split.recall`."""

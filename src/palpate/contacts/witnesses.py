@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from palpate.contacts.scenes import Scenes
-from palpate.contacts.split import SEPARABLE, Split
+from palpate.contacts.split import Split
 
 GAIN = 0.02  # by which positions must agree better
 PLACES_FROM = 0.4  # share of the run after which positions may lead; before, they are too inaccurate
@@ -89,9 +89,6 @@ class Witnesses(nn.Module):
     def separation(self) -> float:
         """The separation of the worst split."""
         return min(self.split(i).separation() for i in range(len(self)))
-
-    def separable(self) -> bool:
-        return self.separation() >= SEPARABLE
 
     def recall(self, distances: Tensor, touching: Tensor) -> None:
         """Take the thresholds from distances [N, k] of held-out triples; see `Split.recall`."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from palpate.bodies.base import Body
 from palpate.config import ModelConfig
 from palpate.contacts.scenes import Scenes
+from palpate.contacts.split import SEPARABLE
 from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Encoding, Examination, Model
@@ -82,7 +83,7 @@ class Located(Model):
         return self.scenes.separation()
 
     def separable(self) -> bool:
-        return self.scenes.separable()
+        return self.separation() >= SEPARABLE
 
     def threshold(self) -> tuple[float, str] | None:
         if len(self.scenes) > 1:  # each object has one of its own
