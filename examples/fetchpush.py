@@ -386,17 +386,10 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, view: View
 
 def draw(model: palpate.Representation, o: torch.Tensor, truth: palpate.Truth, view: View) -> Any:
     """Estimates and true positions on eight pictures of the first camera."""
-
-    def project(points: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(view.project(points.numpy(force=True), o.shape[-1]))
-
     some = torch.arange(0, len(o), -(-len(o) // 8))
+    true = palpate.Truth(truth.agent[some], truth.object[some])
     found, line = model.encode(o[some]), model.border(o[some])
-    if line is not None:
-        line = project(found.object[:, None] + line) - project(found.object)[:, None]
-    shown = found._replace(agent=project(found.agent), objects=project(found.objects))
-    true = palpate.Truth(project(truth.agent[some]), project(truth.object[some]))
-    return overlay(o[some], shown, true, extent=(0, o.shape[-1], o.shape[-1], 0), border=line)
+    return overlay(o[some], found, true, project=lambda points: view.project(points, o.shape[-1]), border=line)
 
 
 if __name__ == "__main__":
