@@ -25,6 +25,7 @@ GOOD: dict[str, Any] = {
     "equivariance": 0.05,
     "stay": 0.02,
     "closure": None,
+    "tracking": 0.99,
     "consistency": 0.95,
     "elongation": 2.0,
     "misplaced": 0.03,
@@ -212,13 +213,29 @@ def test_wrong_labels_are_no_position_errors(missed: float, error: float) -> Non
     assert boundary(seen, contact).spread == pytest.approx(error, rel=0.35)
 
 
+@pytest.mark.parametrize(("still", "tracking"), [(False, 1.0), (True, 0.5)])
+def test_an_object_that_ignores_its_contacts_is_noticed(still: bool, tracking: float) -> None:
+    """In every second triple there is a contact; the object's learned position then moves, or it does not."""
+    model, batch = random_model("ball")
+    batch = Batch(*(x[:256] for x in batch))  # one block
+    seen = model.examine(batch)
+    assert seen is not None
+    contact = torch.arange(256)[:, None] % 2 == 0
+    step = 1e-3 * torch.randn(256, 1, 2, generator=torch.Generator().manual_seed(0))
+    after = seen.objects.detach() + step + (0.0 if still else 1.0) * contact[..., None]
+    model.examine = lambda rows: seen._replace(objects_next=after, contact=contact)  # type: ignore[method-assign]
+    quality = assess(model, batch)
+    assert quality is not None
+    assert quality.tracking == pytest.approx(tracking, abs=0.1)
+
+
 class TestFindings:
     def names(self, **changes: Any) -> list[str]:
         return [finding.name for finding in Quality(**(GOOD | changes)).findings]
 
     def test_none(self) -> None:
         assert self.names() == []
-        assert self.names(stay=None, consistency=None, elongation=None) == []
+        assert self.names(stay=None, tracking=None, consistency=None, elongation=None) == []
 
     @pytest.mark.parametrize(
         ("changes", "name"),
@@ -228,6 +245,7 @@ class TestFindings:
             ({"separation": -0.4, "consistency": 0.92}, "weak-contacts"),
             ({"equivariance": 0.3}, "agent-residual"),
             ({"stay": 0.3}, "restless-object"),
+            ({"tracking": 0.6}, "stuck-object"),
             ({"consistency": 0.7}, "unexplained-contacts"),
             ({"elongation": 1.05}, "no-angle"),
         ],
@@ -246,6 +264,7 @@ class TestFindings:
             ({"stay": 0.3, "hidden": 0.1}, "doubtful"),
             ({"separation": 0.1, "consistency": 0.95}, "doubtful"),
             ({"separation": 0.1, "consistency": 0.6}, "not to be trusted"),
+            ({"tracking": 0.55}, "not to be trusted"),
         ],
     )
     def test_the_verdict(self, changes: dict[str, Any], verdict: str) -> None:

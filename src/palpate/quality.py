@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from palpate.contacts.split import FEWEST_OF_A_CLASS, SEPARABLE
+from palpate.data.episodes import chains
 from palpate.data.transitions import Batch
 from palpate.findings import Finding
 from palpate.groups import Group
@@ -22,6 +23,7 @@ WINDOW = 10  # steps over which displacements are composed
 UNSTEADY = 0.25  # of the actions' root mean square: largest residual of a good frame, and of an object at rest
 ROUND = 1.3  # long over short semi-axis: round objects stay below it after short runs
 HIDDEN = 0.02  # share of triples with a hidden object above which it is reported
+STUCK = 0.75  # least tracking of an object whose position follows it
 INCONSISTENT = 0.8  # least balanced accuracy of the contacts that geometry predicts
 EXPLAINED = 0.9  # accuracy above which geometry is believed although the scenes do not separate
 # Paths beyond the boundary by more than this share of the radius, and by more than so many position errors, have wrong
@@ -59,6 +61,7 @@ class Quality:
     equivariance: float  # root mean square of z_int' - z_int - a
     stay: float | None  # root mean square of z_ext' - z_ext without contact
     closure: float | None  # as equivariance, over several consecutive steps of an episode
+    tracking: float | None  # how often the object moves farther in a contact than in another triple; 0.5 by chance
     consistency: float | None  # balanced accuracy of contacts predicted from the paths' distances to the body
     elongation: float | None  # median long over short semi-axis of a body that turns; 1 if no angle is known
     misplaced: float | None  # position error along one direction that would explain the wrong predictions
@@ -94,13 +97,16 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
     group = model.group
     equivariance = residual(group, seen, batch.a)
     moved = group.difference(seen.objects_next, seen.objects)
-    rests, edges = [], []
+    rests, tracked, edges = [], [], []
     for i in range(moved.shape[1]):  # objects, where they are visible
         rows = seen.visible[:, i]
         contact, distance = seen.contact[rows, i], seen.distance[rows, i]
         if not contact.all():
             rests.append(_rms(moved[rows, i][~contact]))
-            edges += [boundary(distance, contact)] if contact.any() else []
+            if contact.any():
+                edges.append(boundary(distance, contact))
+                lengths = moved[rows, i].norm(dim=-1)
+                tracked.append(float((lengths[contact, None] > lengths[~contact]).double().mean()))
     rest, misplaced = max(rests, default=None), max((edge.spread for edge in edges), default=None)
     # Without other evidence the object may be anywhere among the agent's positions, and is hardly ever farther away.
     position = group.position(seen.agent)
@@ -116,7 +122,8 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
         hidden=1 - float(seen.visible.double().mean(0).min()),
         equivariance=equivariance,
         stay=rest,
-        closure=None if episode is None else _closure(group, seen, batch.a, _unbroken(batch, episode)),
+        closure=_closure(group, seen, batch, episode),
+        tracking=min(tracked, default=None),
         consistency=min((edge.accuracy for edge in edges), default=None),
         elongation=float(seen.elongation.median(0).values.min()) if seen.elongation is not None and has_body else None,
         misplaced=misplaced,
@@ -153,6 +160,16 @@ def judge(quality: Quality) -> list[Finding]:
                 "contact? Otherwise train longer.",
             )
         ]
+    if several and quality.tracking is not None and quality.tracking < STUCK:
+        found.append(
+            Finding(
+                "stuck-object",
+                "blocking",
+                "the object's learned position does not follow the contacts that were seen",
+                {"moves farther in a contact": quality.tracking, "wanted at least": STUCK},
+                "Do not trust the object's positions. Train with another seed, longer, or with more triples.",
+            )
+        )
     if quality.hidden > HIDDEN:
         warn(
             "hidden-object",
@@ -237,20 +254,15 @@ def _mislabelled(
     return rate * (weight * depth).mean()
 
 
-def _unbroken(batch: Batch, episode: Tensor) -> Tensor:
-    """Numbers `[b]` of stretches in which each row begins where the row before ends; an episode may have gaps."""
-    device, broken = batch.o.device, torch.ones(len(episode), dtype=torch.bool)
-    same = (batch.o_next[:-1] == batch.o[1:]).flatten(1).all(1) & (episode[:-1] == episode[1:]).to(device)
-    broken[1:] = ~same.cpu()
-    return broken.cumsum(0)
-
-
-def _closure(group: Group, seen: Examination, action: Tensor, episode: Tensor) -> float | None:
-    """Residual of the displacement over `WINDOW` consecutive steps; `episode` [b] numbers consecutive rows."""
-    whole = (episode[WINDOW - 1 :] == episode[: max(0, len(episode) - WINDOW + 1)]).nonzero()[:, 0]
+def _closure(group: Group, seen: Examination, batch: Batch, episode: Tensor | None) -> float | None:
+    """Residual of the displacement over `WINDOW` consecutive steps; None if episodes [b] are unknown or too short."""
+    if episode is None:
+        return None
+    chain = chains(batch.o, batch.o_next, episode).cpu()
+    whole = (chain[WINDOW - 1 :] == chain[: max(0, len(chain) - WINDOW + 1)]).nonzero()[:, 0]
     if not len(whole):
         return None
-    composed = group.compose(action.cpu().double()[whole[:, None] + torch.arange(WINDOW)])
+    composed = group.compose(batch.a.cpu().double()[whole[:, None] + torch.arange(WINDOW)])
     reached = group.act(seen.agent[whole], composed)
     return float(group.distance2(seen.agent_next[whole + WINDOW - 1], reached).mean().sqrt())
 

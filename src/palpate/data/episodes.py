@@ -6,6 +6,10 @@ Legend: T observations of all episodes one after the other, e episodes, N triple
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
+
+COMPARED = 256  # observations compared at once
 
 
 class Episodes(NamedTuple):
@@ -65,6 +69,17 @@ def pair(ends: np.ndarray, actions: int, count: int) -> tuple[np.ndarray, np.nda
         f"there are {actions} actions for {count} observations in {len(ends)} episodes; give {len(rows)}, one between "
         f"two observations of an episode, or {count}, one for every observation"
     )
+
+
+def chains(o: Tensor, o_next: Tensor, episode: Tensor | None) -> Tensor:
+    """Rising numbers `[N]` of chains: a triple belongs to that of the row before it if it begins with the observation
+    that ends that row, in the same `episode` [N], if that is known."""
+    pairs = zip(o[1:].split(COMPARED), o_next[:-1].split(COMPARED), strict=True)
+    first = torch.zeros(1, dtype=torch.bool, device=o.device)
+    follows = torch.cat([first, *((begin == end).flatten(1).all(1) for begin, end in pairs)])
+    if episode is not None:
+        follows[1:] &= (episode[1:] == episode[:-1]).to(o.device)
+    return (~follows).cumsum(0)
 
 
 def split_episodes(episode: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palpate.data.episodes import chains
 from palpate.data.transitions import Batch, ChainedBatch, Transitions
 
 CPU_BUDGET = 4 * 1024**3  # bytes of a set that is kept in main memory
 GROUP_BYTES = 256 * 1000**2
 RUN_BYTES = 1024**2  # of neighbouring rows read at once: several chunks of the file, and hundreds of runs in a group
-COMPARED = 256  # rows compared at once
 SORTED_ROWS = 100_000
 CANDIDATES = 16  # per drawn row, in a set so large that sorting all rows would cost more than a step
 
@@ -53,16 +53,11 @@ class Resident(Source[Batch | ChainedBatch]):
     def connect(self, episode: Tensor | None, travelled: Callable[[Tensor, Tensor], Tensor]) -> None:
         """Find the chains of triples, if there are any, and draw a `ChainedBatch` from now on.
 
-        Two neighbouring triples belong to one chain if the second begins with the observation that ends the first, in
-        the same `episode` [N], if that is known. `travelled` is `Group.travelled`.
+        `episode` [N] as in `chains`; `travelled` is `Group.travelled`.
         """
         o, a, o_next = self._set[:3]
-        parts = zip(o[1:].split(COMPARED), o_next[:-1].split(COMPARED), strict=True)
-        follows = torch.cat([(first == last).flatten(1).all(1) for first, last in parts])
-        if episode is not None:
-            follows &= (episode[1:] == episode[:-1]).to(follows.device)
-        if follows.any():
-            chain = torch.cat((follows.new_zeros(1, dtype=torch.long), (~follows).cumsum(0)))
+        chain = chains(o, o_next, episode)
+        if int(chain[-1]) < len(chain):
             self._set = ChainedBatch(o, a, o_next, chain, travelled(a.double(), chain).to(a))
 
     def __len__(self) -> int:
