@@ -92,7 +92,7 @@ class TestChains:
         return resident.take(torch.arange(6))
 
     @pytest.mark.parametrize(("episode", "chain"), [
-        (None, [0, 0, 1, 2, 2, 2]), (torch.tensor([0, 0, 0, 0, 0, 1]), [0, 0, 1, 2, 2, 3])
+        (None, [1, 1, 2, 3, 3, 3]), (torch.tensor([0, 0, 0, 0, 0, 1]), [1, 1, 2, 3, 3, 4])
     ])  # fmt: skip
     def test_a_chain_is_what_goes_on_from_row_to_row(self, episode: torch.Tensor | None, chain: list[int]) -> None:
         batch = self.connected(episode, [0, 1, 9, 3, 4, 5], [1, 2, 8, 4, 5, 6])
