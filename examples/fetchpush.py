@@ -42,7 +42,7 @@ FOVY = 45.0  # degrees, field of view of the cameras
 
 
 class View(NamedTuple):
-    """A camera that looks at the middle of the workspace: degrees, and a distance."""
+    """A camera aimed at the workspace's centre; angles in degrees."""
 
     azimuth: float  # of its direction of view: 0 is away from the robot, 90 to the robot's left
     elevation: float = -42.0
@@ -369,8 +369,8 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, view: View
         "constant predictor: block error, mean": all_scores.constant["object_error"],
     }
     others = {
-        "contacts recognised": all_scores.contact_accuracy,
-        "constant predictor: contacts recognised": all_scores.constant.get("contact_accuracy"),
+        "contact accuracy": all_scores.contact_accuracy,
+        "constant predictor: contact accuracy": all_scores.constant.get("contact_accuracy"),
         "confidence, AUROC of visible against hidden": all_scores.confidence_auroc,
         "contact share": float(truth.contact.double().mean()),
         "hidden share": float((~seen).double().mean()),

@@ -123,7 +123,7 @@ def test_the_scores(example: ModuleType, tmp_path: Path) -> None:
     assert found["block error where visible, bias (mm)"] == pytest.approx(1000 * wanted.object_bias, rel=1e-3)
     for name in ("gripper error, median", "constant predictor: block error, mean"):
         assert found[f"{name} (% of the side)"] == pytest.approx(found[f"{name} (mm)"] / 3.3)
-    assert found["contacts recognised"] == wanted.contact_accuracy
+    assert found["contact accuracy"] == wanted.contact_accuracy
     assert found["confidence, AUROC of visible against hidden"] == wanted.confidence_auroc
     assert found["hidden share"] == pytest.approx(0.2)
     assert (tmp_path / "fetchpush.png").read_bytes().startswith(b"\x89PNG")

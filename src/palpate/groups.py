@@ -48,12 +48,12 @@ class Group(ABC):
 
     @abstractmethod
     def origin(self) -> Tensor:
-        """A pose from which others are counted, `[pose_width]`."""
+        """The pose of a chain's beginning, `[pose_width]`; any pose would do."""
 
     def travelled(self, actions: Tensor, chain: Tensor) -> Tensor:
-        """Poses `[N, pose_width]` before each action [N, action_width], counted from the first one of its chain.
+        """Poses `[N, pose_width]` before each action [N, action_width], relative to the first pose of its chain.
 
-        `chain` [N] are rising numbers. Each action of a chain begins where the one before it ends.
+        `chain` [N] numbers the chains in ascending order. In a chain, each action begins where the previous one ends.
         """
         first = torch.searchsorted(chain, chain)  # [N], the first row of each row's chain
         at = torch.arange(len(chain), device=chain.device) - first

@@ -95,7 +95,8 @@ class Representation:
 
     @torch.no_grad()
     def distances(self, observation: Any, next_observation: Any) -> Any:
-        """d_W [b] between observations; None for a model without W."""
+        """Squared distances [b] by which contacts are recognised: in W, or between the object's positions, in units of
+        the actions' root mean square, if those lead. None for a model without contacts."""
         _require_equal_lengths(observation=observation, next_observation=next_observation)
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
         return self._answer(observation, [self.model.scene_distance(o, o_next) for o, o_next in pairs])

@@ -50,6 +50,20 @@ def test_positions_do_not_lead_while_they_are_inaccurate() -> None:
     assert accuracy(found, touched)[0] < 0.9 < accuracy(found, touched)[1]
 
 
+def test_a_witness_that_separates_is_not_given_up_for_one_that_does_not() -> None:
+    """W misses some contacts but separates the others; positions find more of them, with a blurred boundary."""
+    made, _, _ = observed(LATE, w_step=[9.0, 9.0], z_step=[0.35, 9.0])
+    assert not made.places.apart[0]
+    assert made.lead.tolist() == [False, False]
+
+
+def test_new_thresholds_do_not_change_who_leads() -> None:
+    made, _, touched = observed(LATE, w_step=[0.1, 9.0], z_step=[9.0, 0.1])
+    distances = torch.where(touched, 4.0, 0.01) * (1 + torch.rand(B, K, generator=torch.Generator().manual_seed(1)))
+    made.recall(distances, touched.roll(1, 0))  # geometry knows nothing about these
+    assert made.lead.tolist() == [True, False]
+
+
 def test_of_two_equal_witnesses_w_leads() -> None:
     made, _, _ = observed(LATE, w_step=[9.0, 9.0], z_step=[9.0, 9.0])
     assert made.lead.tolist() == [False, False]

@@ -101,6 +101,12 @@ class TestChains:
         assert batch.travelled.tolist() == [[a, number] for a, number in zip(range(1, 7), chain, strict=True)]
         assert batch.journey == (batch.chain, batch.travelled)
 
+    def test_long_chains_are_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sources, "LONGEST_CHAIN", 2)
+        batch = self.connected(None, [0, 1, 2, 3, 9, 5], [1, 2, 3, 4, 5, 6])
+        assert isinstance(batch, ChainedBatch)
+        assert batch.chain.tolist() == [1, 1, 2, 2, 3, 3]
+
     def test_single_triples_stay_as_they_are(self) -> None:
         batch = self.connected(None, [0, 1, 2, 3, 4, 5], [7, 7, 7, 7, 7, 7])
         assert isinstance(batch, Batch)

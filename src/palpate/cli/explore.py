@@ -1,5 +1,6 @@
 """palpate explore."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -15,12 +16,14 @@ CHOSEN_MOVES = 0.5
 class Explore:
     """Collect triples while learning from them: the model chooses part of the moves.
 
-    The first round has random moves. Then a model is trained on all triples so far, and chooses half of the moves of
-    the next round: of 32 random moves, the one whose contact is least certain. Each round doubles the triples.
+    The first round has random moves. After each round a model is trained on all triples so far. In the next round it
+    chooses half of the moves: of 32 drawn moves, the one whose contact is least certain. Each round doubles the number
+    of triples.
 
-    OUT is a folder: triples.h5 as palpate collect writes it, rounds.jsonl, a line for each round, and model, the run
-    of the last model with its report. Ctrl-C saves it, and --resume continues it. Options are those of palpate collect
-    and palpate train; our worlds are stepped like any other environment (docs/guide/own-environment.md).
+    OUT is a folder. triples.h5 holds the triples, as in palpate collect; rounds.jsonl has a line for each round; model
+    is the run of the last model, with its report. After Ctrl-C, --resume continues the exploration. The options are
+    those of palpate collect and palpate train. Our worlds are stepped like any other environment
+    (docs/guide/own-environment.md).
 
       palpate explore palpate/Soccer-v0 --num 4000 --out runs/soccer
     """
@@ -56,6 +59,7 @@ class Explore:
 
     def __call__(self) -> None:
         from palpate.data.labelled import Labelled
+        from palpate.data.transitions import Transitions
         from palpate.exploring.explore import MODEL, ROUNDS, TRIPLES, explore
         from palpate.exploring.rounds import Round, Table
         from palpate.pictures import illustrate
@@ -83,8 +87,11 @@ class Explore:
             **self.environment.options(),
         )
         folder = self.out / MODEL
-        test = None if self.test is None else Labelled.open(self.test)
-        scores = illustrate(folder, model, test, f"palpate explore: {self.env}")
+        with (
+            Transitions.open(self.out / TRIPLES) as triples,
+            nullcontext() if self.test is None else Labelled.open(self.test) as test,
+        ):
+            scores = illustrate(folder, model, test, f"palpate explore: {self.env}", triples=triples)
         print(f"\n{Round.heading()}", *Table(self.out / ROUNDS).rounds, sep="\n")
         if scores is not None:
             print(f"\n{scores}")

@@ -50,7 +50,7 @@ class Scenes(nn.Module):
     def observe(self, w: Tensor, w_next: Tensor, touching: Tensor | None = None) -> Tensor:
         """Contacts `[b, k]` bool of a batch; in training the splits store its distances.
 
-        `touching` [b, k] bool are the contacts that geometry predicts, if it does.
+        `touching` [b, k] bool: whether geometry predicts a contact; None if it cannot.
         """
         distances = self.distance(w, w_next)
         if self.training:
@@ -65,7 +65,7 @@ class Scenes(nn.Module):
         return torch.stack([self.split(i)(distances[:, i]) for i in range(len(self))], 1)
 
     def probability(self, distances: Tensor) -> Tensor:
-        """P(contact) `[b, k]` for distances d_W, if contacts are half of all triples."""
+        """P(contact) `[b, k]` for distances d_W and a contact share of 1/2."""
         return torch.stack([self.split(i).probability(distances[:, i]) for i in range(len(self))], 1)
 
     @property

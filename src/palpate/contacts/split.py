@@ -14,7 +14,7 @@ SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two separate classes
 FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances needed to judge the classes; of the rarer class in `recall`
 PLACES = 32  # intervals between the classes' means, to search the threshold in
-TELLING = 0.5  # least agreement with geometry that counts
+TELLING = 0.5  # least Youden's index at which `probability` is bounded
 STEEP = 1e4  # largest slope of the log-odds of a contact
 SMALLEST_SHARE = 0.005  # of a class; fewer distances are outliers
 
@@ -72,7 +72,7 @@ class Split(nn.Module):
     def update(self, distances: Tensor, unrelated: Tensor, touching: Tensor | None = None) -> None:
         """Store d_W of a batch and of unrelated pairs, `[b]` each, and update the threshold.
 
-        `touching` [b] bool are the contacts that geometry predicts, if it does.
+        `touching` [b] bool: whether geometry predicts a contact; None if it cannot.
         """
         kept = len(self.distances)
         slots = (self.seen + torch.arange(len(distances), device=distances.device)[-kept:]) % kept
@@ -81,14 +81,16 @@ class Split(nn.Module):
         if touching is not None:
             self.touching.index_copy_(0, slots, touching[-kept:].to(self.touching.dtype))
         self.seen.add_(len(distances))
+        expected = None if touching is None else touching.to(distances.dtype)
         if self.window:
             distances, unrelated = self.distances, self.unrelated
+            expected = None if touching is None else self.touching
         known = ~distances.isnan()
         if self.floor > 0:
             rank = (self.floor * known.sum()).long()
             ordered = unrelated.sort().values  # NaN, the empty slots, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
-        self._judge(self.scaled(distances.nan_to_num(1.0)), known, None if touching is None else self.touching)
+        self._judge(self.scaled(distances.nan_to_num(1.0)), known, expected)
 
     def _judge(self, scaled: Tensor, known: Tensor, touching: Tensor | None = None) -> None:
         cut = otsu(scaled, known)
@@ -109,7 +111,7 @@ class Split(nn.Module):
 
         Training brings pairs without contact closer together than new ones. A threshold just above them gives false
         positives among new triples. If the new triples do not separate, only the low separation is stored.
-        `touching` [N] bool are the contacts that geometry predicts for them, if it does.
+        `touching` [N] bool: whether geometry predicts a contact for them; None if it cannot.
         """
         count, kept = len(distances), len(self.distances)
         if not self.window or min(count, kept) < FEWEST or self.separation() < SEPARABLE:
@@ -154,10 +156,10 @@ class Split(nn.Module):
         return float(self.valley) if kept >= FEWEST and rarer >= max(2, SMALLEST_SHARE * kept) else 0.0
 
     def probability(self, distances: Tensor) -> Tensor:
-        """P(contact) for distances d_W `[b]`, if contacts are half of all triples; device work only.
+        """P(contact) for distances d_W `[b]` and a contact share of 1/2; device work only.
 
         It is 1/2 at the threshold, with the slope of two equally wide normal classes that have the means and the spread
-        of the stored distances. It is never more certain than the agreement with geometry, where that tells something.
+        of the stored distances. If Youden's index is at least `TELLING`, the agreement with geometry bounds it.
         """
         p = torch.sigmoid((self.scaled(distances) - self.threshold) * self.slope)
         touch, other = self.above.unbind()
@@ -166,8 +168,8 @@ class Split(nn.Module):
 
     @property
     def youden(self) -> Tensor:
-        """Youden's index: the share above the threshold of paths that geometry predicts to touch minus that of the
-        others. 1 is full agreement, 0 none."""
+        """Youden's index: the share of distances above the threshold among paths that geometry predicts to touch, minus
+        that share among the others. 1 is full agreement, 0 none."""
         return self.above[0] - self.above[1]
 
 

@@ -1,7 +1,7 @@
-"""What tells that a scene changed: W first and, once objects are placed well, their own positions.
+"""Witnesses of a change: distances in W and, once positions are accurate, distances between an object's positions.
 
-W separates scenes that differ much, and need not resolve small pushes; positions do. But W finds the first contacts,
-from which positions are learned.
+W separates scenes that differ much; it need not resolve small pushes. Positions resolve them, but they are learned from
+contacts, and W finds the first ones.
 Legend: b batch, k objects, m dimension of W, n ambient dimension.
 """
 
@@ -12,20 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from palpate.contacts.scenes import Scenes
-from palpate.contacts.split import Split
+from palpate.contacts.split import TELLING, Split
 
-GAIN = 0.02  # by which positions must agree better
+GAIN = 0.02  # positions lead if their Youden's index exceeds that of W by more than this
 PLACES_FROM = 0.4  # share of the run after which positions may lead; before, they are too inaccurate
 
 
 @final
 class Witnesses(nn.Module):
-    """Distances in W and distances between positions. For each object, those that agree better with geometry lead."""
+    """Two witnesses: d_W and the distance between positions. For each object one leads: its split finds the changes."""
 
-    def __init__(self, scenes: Scenes, places: Scenes) -> None:
+    def __init__(self, scenes: Scenes, places: Scenes, places_from: float = PLACES_FROM) -> None:
         super().__init__()
-        self.scenes, self.places = scenes, places
-        self.late = nn.Buffer(torch.zeros((), dtype=torch.bool))  # whether positions may lead
+        self.scenes, self.places, self.places_from = scenes, places, places_from
+        self.lead = nn.Buffer(torch.zeros(len(scenes), dtype=torch.bool))  # whether positions lead, [k]
 
     def __len__(self) -> int:
         return len(self.scenes)
@@ -39,26 +39,23 @@ class Witnesses(nn.Module):
         """Points `[b, k, m]` of W."""
         return self.scenes(raw)
 
-    @property
-    def lead(self) -> Tensor:
-        """Whether positions lead, `[k]` bool."""
-        return self.late & (self.places.youden > self.scenes.youden + GAIN)
-
     def observe(
         self, w: Tensor, w_next: Tensor, z: Tensor, z_next: Tensor, touching: Tensor, progress: Tensor
     ) -> Tensor:
         """Changes `[b, k]` bool of a batch with points of W [b, k, m] and positions [b, k, n].
 
-        In training the splits store its distances, beside the contacts `touching` [b, k] bool that geometry predicts.
+        In training the splits store its distances. `touching` [b, k] bool: whether geometry predicts a contact.
         """
         by_scene = self.scenes.observe(w, w_next, touching)
         by_place = self.places.observe(z, z_next, touching)
         if self.training:
-            self.late.copy_(progress >= PLACES_FROM)
+            better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
+            as_separate = self.places.apart | ~self.scenes.apart
+            self.lead.copy_((progress >= self.places_from) & better & as_separate)
         return torch.where(self.lead, by_place, by_scene)
 
     def distance(self, w: Tensor, w_next: Tensor, z: Tensor, z_next: Tensor) -> Tensor:
-        """Squared distances `[b, k]` of those that lead."""
+        """Squared distances `[b, k]` of the leading witness."""
         return torch.where(self.lead, self.places.distance(z, z_next), self.scenes.distance(w, w_next))
 
     def contact(self, distances: Tensor) -> Tensor:
@@ -66,7 +63,7 @@ class Witnesses(nn.Module):
         return self._leading(lambda witness: witness.contact(distances))
 
     def probability(self, distances: Tensor) -> Tensor:
-        """P(change) `[b, k]` for distances, if changes are half of all triples."""
+        """P(change) `[b, k]` for distances and a share of changes of 1/2."""
         return self._leading(lambda witness: witness.probability(distances))
 
     @property
@@ -83,7 +80,7 @@ class Witnesses(nn.Module):
         return torch.where(self.lead, answer(self.places), answer(self.scenes))
 
     def split(self, index: int) -> Split:
-        """The split of the distances that lead."""
+        """The split of the leading witness."""
         return (self.places if self.lead[index] else self.scenes).split(index)
 
     def separation(self) -> float:

@@ -15,6 +15,7 @@ from palpate.data.transitions import Batch, ChainedBatch, Transitions
 CPU_BUDGET = 4 * 1024**3  # bytes of a set that is kept in main memory
 GROUP_BYTES = 256 * 1000**2
 RUN_BYTES = 1024**2  # of neighbouring rows read at once: several chunks of the file, and hundreds of runs in a group
+LONGEST_CHAIN = 20  # triples
 SORTED_ROWS = 100_000
 CANDIDATES = 16  # per drawn row, in a set so large that sorting all rows would cost more than a step
 
@@ -53,11 +54,14 @@ class Resident(Source[Batch | ChainedBatch]):
     def connect(self, episode: Tensor | None, travelled: Callable[[Tensor, Tensor], Tensor]) -> None:
         """Find the chains of triples, if there are any, and draw a `ChainedBatch` from now on.
 
-        `episode` [N] as in `chains`; `travelled` is `Group.travelled`.
+        `episode` [N] as in `chains`; `travelled` is `Group.travelled`. Long chains are cut, because the errors of their
+        actions add up.
         """
         o, a, o_next = self._set[:3]
         chain = chains(o, o_next, episode)
         if int(chain[-1]) < len(chain):
+            at = torch.arange(len(chain), device=chain.device) - torch.searchsorted(chain, chain)
+            chain = (at % LONGEST_CHAIN == 0).cumsum(0)
             self._set = ChainedBatch(o, a, o_next, chain, travelled(a.double(), chain).to(a))
 
     def __len__(self) -> int:

@@ -36,18 +36,18 @@ class Batch(NamedTuple):
 
     @property
     def journey(self) -> tuple[Tensor, ...]:
-        """Chain and pose of each triple; none, because its neighbours are unknown."""
+        """Chain and travelled pose of each triple, as in `ChainedBatch`; empty, because the chains are unknown."""
         return ()
 
 
 class ChainedBatch(NamedTuple):
-    """A `Batch` whose triples belong to chains: each begins where the one before it in the log ends."""
+    """A `Batch` with the chain of each triple: a triple begins with the observation that ends the one before it."""
 
     o: Tensor
     a: Tensor
     o_next: Tensor
-    chain: Tensor  # [b] numbers
-    travelled: Tensor  # [b, pose_width] pose before the action, counted from the first one of the chain
+    chain: Tensor  # [b] number of the chain
+    travelled: Tensor  # [b, pose_width] pose before the action, relative to the first pose of the chain
 
     @property
     def journey(self) -> tuple[Tensor, ...]:

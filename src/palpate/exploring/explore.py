@@ -167,7 +167,8 @@ class _Exploration:
     def _collect(self, number: int, end: int, moves: str) -> None:
         """Collect the triples of a round, and join all so far into the file."""
         held = parts_of(self._file)
-        if not held.exists() and _rows(self._file) >= self._ends[-1]:
+        if _rows(self._file) >= self._ends[-1]:  # perhaps stopped while the parts were removed
+            remove(held)
             return
         started = (held / NOTE).exists()
         parts = Parts(self._file, self._attributes, resume=started, overwrite=not started)

@@ -19,7 +19,7 @@ from torch import Tensor
 from palpate.config import ModelConfig
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split
-from palpate.contacts.witnesses import Witnesses
+from palpate.contacts.witnesses import PLACES_FROM, Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import SHARE_RANGE, Geometric
@@ -50,13 +50,15 @@ class Contact(Geometric):
     # InfoNCE does not measure positions; in L_- one missed contact outweighs the rest.
     not_judged = frozenset({"contrast", "stay"})
     temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
+    places_from = PLACES_FROM
     scenes: Witnesses
 
     def __init__(self, config: ModelConfig, objects: int = 1) -> None:
         super().__init__(config, objects)
         count = len(self.head)
         w = Scenes([self.make_split() for _ in range(count)])
-        self.scenes = Witnesses(w, Scenes([self.make_split() for _ in range(count)], dimension=None))
+        places = Scenes([self.make_split() for _ in range(count)], dimension=None)
+        self.scenes = Witnesses(w, places, self.places_from)
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
 

@@ -33,6 +33,7 @@ class Egocentric(Geometric):
     scaffold = ("scout",)
     not_judged = frozenset({"stay", "scout"})
     carried = True
+    doubt_from = 0.0  # the scout's contacts are sometimes wrong
     scenes: Scenes
 
     def __init__(self, config: ModelConfig) -> None:

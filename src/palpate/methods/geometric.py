@@ -29,16 +29,17 @@ FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
-# Share of the run after which an object may be hidden, and a contact wrong; before, positions are too inaccurate.
-DOUBT_FROM = 0.5
+HIDDEN_FROM = 0.5  # share of the run after which an object may be hidden; before, positions are too inaccurate
+LEAST_CHANCE = 1e-6  # of a change, and of none
 GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
-DOUBT = 0.05  # share of wrong contacts; otherwise one false contact far away would outweigh many right ones
+DOUBT = 0.05  # share of wrong labels, change or not; without it one false one far away outweighs many right ones
 
 
 class Geometric(Located):
     """Bodies, the softness of their boundary, and the scale of rest. Subclasses decide which triples are contacts."""
 
     hides = True
+    doubt_from = HIDDEN_FROM  # share of the run after which labels may be wrong
 
     def __init__(self, config: ModelConfig, objects: int = 1) -> None:
         scene = config.objective
@@ -88,13 +89,13 @@ class Geometric(Located):
         """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples.
 
         At first all changes are contacts: while objects are far from where they should be, no path explains a contact,
-        and hidden objects or doubt would explain them all.
+        and hidden objects or wrong labels would explain them all.
         """
-        early = progress < DOUBT_FROM
+        early = progress < HIDDEN_FROM
         before, after = (x._replace(hidden=torch.where(early, NEVER, x.hidden)) for x in (before, after))
         # Held-out triples are not balanced: a few rare contacts would make the choice of the weights random.
         share = share if self.training else torch.full_like(share, 0.5)
-        doubt = torch.where(early, 0.0, DOUBT)
+        doubt = torch.where(progress < self.doubt_from, 0.0, DOUBT)
         return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
 
     def surprise(
@@ -116,7 +117,7 @@ class Geometric(Located):
         return unshrinkable(z_ext, z_ext_next, spread_nearby(z_ext, z_ext_next, NEIGHBOURHOOD))
 
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
-        """The posterior of a contact, from geometry (prior) and from W, which tells whether the scene has changed.
+        """The posterior probability of a contact: geometry is the prior, the witness gives the likelihood of a change.
 
         A scene changes in a contact, and also if the object is hidden in o or in o'.
         """
@@ -124,7 +125,7 @@ class Geometric(Located):
         path = self.group.path(z_int, self.inputs.scaled(a))
         touched = self.logit(before, path).sigmoid().clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT)
         seen = (-before.hidden).sigmoid() * (-after.hidden).sigmoid()
-        changed = super().contact(o, a, o_next)  # for equally many triples with and without change
+        changed = super().contact(o, a, o_next).clamp(LEAST_CHANCE, 1 - LEAST_CHANCE)
         otherwise = (1 - seen) * changed + seen * (1 - changed)
         return touched * changed / (touched * changed + (1 - touched) * otherwise)
 

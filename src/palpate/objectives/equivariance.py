@@ -17,10 +17,11 @@ def equivariance(group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> 
 def chain_equivariance(
     group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor, chain: Tensor, travelled: Tensor
 ) -> Tensor:
-    """L_int between all triples of a chain, `[b]`: from the o of one to the o' of another; 0 without another.
+    """L_int between different triples of a chain, `[b]`: from o of one triple to o' of another; 0 for a single triple.
 
-    A departure from the paper. In one triple an object that stays, or hardly moves, may shift z_int unnoticed. Over a
-    chain of triples it moves far. `travelled` [b, pose_width] are the poses before each action, from the chain's first.
+    A departure from the paper. An object that hardly moves within a triple can shift z_int without a loss. Over a chain
+    the object moves farther, and the shift becomes visible. `travelled` [b, pose_width] is the pose before each action,
+    relative to the first pose of its chain.
     """
     leg = group.between(travelled[:, None], group.act(travelled, a)[None])  # [b, b, action_width]
     residual2 = group.distance2(z_int_next[None], group.act(z_int[:, None], leg))

@@ -62,7 +62,7 @@ def draw(experiment: str, folder: Path) -> list[Path]:
     rows = read_results(folder)
     if experiment in GALLERIES:
         figures = {"curves": curves(rows)}
-        columns = {names: _first(folder, *names, "pictures") for names in GALLERIES[experiment]}
+        columns = {names: _first(folder, *names, "homography") for names in GALLERIES[experiment]}
         if any(columns.values()):
             figures["gallery"] = gallery({names: found for names, found in columns.items() if found})
         distances = {world: _first(folder, world, "ours", "distances") for world in TITLES}

@@ -145,7 +145,7 @@ class Run:
     def evaluated(self, evaluate: Callable[[Model], dict[str, float]], criterion: str | None) -> dict[str, float]:
         """Evaluate the model, and keep a copy of its weights unless earlier ones are clearly better.
 
-        Earlier ones are forgotten when the model cannot be judged, because then nothing shows that they are better.
+        If the criterion is not available, the stored copy is discarded: nothing shows that it is better.
         """
         with self._frozen():
             scores = evaluate(self.plain)
