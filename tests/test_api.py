@@ -443,16 +443,19 @@ class TestEvaluate:
     @pytest.mark.filterwarnings(
         "ignore:the (agent|object)'s learned", "ignore:the positions of agent and object do not explain"
     )
+    @pytest.mark.parametrize(("fewest", "kept"), [(1, 1), (10**6, 2)])
     def test_the_weights_that_explain_what_was_held_out_are_handed_out(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fewest: int, kept: int
     ) -> None:
+        """The last ones, if too few triples are held out."""
+        monkeypatch.setattr("palpate.api.FEWEST_JUDGES", fewest)
         monkeypatch.setattr(Scenes, "separation", lambda self: 1.0)
         values = iter([3.0, 1.0, 2.0])
         monkeypatch.setattr(Contact, "held_out", lambda self, batch: next(values))
         model = palpate.fit(vectors(), test=labelled_vectors(40), out=tmp_path / "run", **SHORT)
         rows = read_log(tmp_path / "run" / "metrics.jsonl")
         assert [row["held_out"] for row in rows] == [3.0, 1.0, 2.0]
-        assert palpate.evaluate(model, labelled_vectors(40)).l_test == pytest.approx(rows[1]["l_test"], rel=1e-5)
+        assert palpate.evaluate(model, labelled_vectors(40)).l_test == pytest.approx(rows[kept]["l_test"], rel=1e-5)
 
     def test_weights_without_two_classes_are_not_chosen(self, tmp_path: Path) -> None:
         palpate.fit(vectors(), out=tmp_path / "run", **SHORT)  # far too short to tell the classes apart

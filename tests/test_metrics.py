@@ -221,7 +221,7 @@ def test_scores_read_well_and_fit_into_json() -> None:
     assert flat["l_test"] == scores.l_test
     assert flat["constant l_test"] == scores.constant["l_test"]
     header, first, *_, offset, units, note = lines = str(scores).splitlines()
-    assert "a constant offset, which contacts leave open if a body is lopsided" in offset
+    assert "a constant offset, which contacts cannot determine" in offset
     assert header.split() == ["200", "observations", "score", "constant"]
     assert first.split() == ["L_test", "0.25", f"{scores.constant['l_test']:.4g}"]
     assert note == "the translation was fitted to the other 200 observations, every second row"

@@ -37,6 +37,7 @@ from palpate.traits import traits_of
 COINCIDENCE = 0.02  # share of test triples that may be training triples by chance
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples per block, as float32
 WATCHED_ROWS = 1000  # test triples evaluated during a run
+FEWEST_JUDGES = 128  # held-out triples; the losses of fewer are mostly chance
 ASSESSED_ROWS = 512  # fresh triples that the quality of a streamed run is estimated from
 
 
@@ -177,7 +178,7 @@ def fit(
                     settled,
                     folder=folder,
                     evaluate=_evaluation(material.held_out, test, facts, device),
-                    criterion=None if material.held_out is None else "held_out",
+                    criterion=_criterion(material.held_out),
                     watch=_Display(advance, watch),
                 )
             finally:
@@ -189,6 +190,11 @@ def fit(
         if folder is not None:
             representation.save(folder, overwrite=True)
         return representation
+
+
+def _criterion(held_out: Batch | None) -> str | None:
+    """The reading that chooses the weights, if enough triples are held out; the last weights otherwise."""
+    return None if held_out is None or len(held_out.a) < FEWEST_JUDGES else "held_out"
 
 
 def watched(test: Any) -> Labelled | None:

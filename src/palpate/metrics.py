@@ -41,8 +41,8 @@ TITLES = {
 class Scores:
     """The scores of `measure`; None where the model, the truth or the data does not define one.
 
-    Errors are mean Euclidean distances in the action's unit, after the motion that fits the agent; `object_spread` also
-    after a translation that fits the object. Positions are measured where the object is visible, if the truth says so.
+    Errors are mean Euclidean distances in the action's unit, after the motion that fits the agent. For `object_spread`
+    the object's constant offset is removed too. Positions are measured where the object is visible, if that is known.
     """
 
     count: int  # observations evaluated
@@ -79,8 +79,8 @@ class Scores:
     def notes(self) -> list[str]:
         """Notes for the table."""
         notes = [
-            "errors are after the translation that fits the agent; the object's bias is a constant offset, which "
-            "contacts leave open if a body is lopsided, and which model.align removes by known positions of both",
+            "errors are measured after the translation that fits the agent. The object's bias is a constant offset, "
+            "which contacts cannot determine; model.align with known positions of agent and object removes it",
             "lengths are in the action's unit, L_test in its square",
         ]
         if self.l_test > self.constant["l_test"]:

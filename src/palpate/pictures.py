@@ -113,7 +113,8 @@ def _estimated(model: Representation, triples: Transitions) -> Drawn:
         return {}, []
     shown = torch.linspace(0, len(o) - 1, min(OVERLAID, len(o))).long()
     some = Encoding(*(None if x is None else x[shown] for x in encoding))  # type: ignore[arg-type]
-    note = ESTIMATED.format("learned") + " A constant offset between agent and object shows at the agent."
+    shift = " It fits the object, so a constant offset of the object appears as a shift of the agent."
+    note = ESTIMATED.format("learned") + shift
     return {"overlay": overlay(o[shown], some, project=project, border=model.border(o[shown]))}, [note]
 
 

@@ -97,10 +97,10 @@ class Homography:
 def fit_projection(pictures: Tensor, positions: Any) -> Homography | None:
     """The homography from the object's positions [N, 2] to where it is in pictures [N, c, h, w] of a fixed camera.
 
-    A pixel's colour depends on whether the object is there. Each position of a grid gets the pixels whose colours
-    correlate most with an object near it, and a robust fit gives the homography. The agent is no use for this: of an
-    arm that moves with it, no point is known to lie in the plane. The result is good to about a hundredth of the side.
-    None if there are few pictures, or if no homography explains most of the grid, as for a camera on the agent.
+    A pixel's colour depends on whether the object is there. Each grid position gets the pixels whose colours correlate
+    most with an object near it. A robust fit to these pairs gives the homography. The agent is not used: its pixels may
+    belong to an arm that does not lie in the plane. The result is approximate; with known pairs use `Homography.fit`.
+    None if there are too few pictures, or if no homography explains most of the grid, as for a camera on the agent.
     """
     places = np.asarray(positions, float)
     if pictures.dim() != 4 or places.shape != (len(pictures), 2):

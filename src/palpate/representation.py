@@ -23,8 +23,8 @@ TELLING_ROWS = 10  # fewest known positions that can contradict the frame
 class Frame(NamedTuple):
     """From a model's frame to the user's."""
 
-    origin: Tensor  # a frame of the model's group: agent and objects move by its motion
-    offset: Tensor  # [n], added to the objects: contacts leave it open if a body is lopsided
+    origin: Tensor  # motion of the model's group, applied to agent and objects
+    offset: Tensor  # [n], added to the objects' positions; contacts cannot determine it
 
     def placed(self, model: Model, encoding: Encoding) -> Encoding:
         """The encoding in the user's frame; a latent stays as it is."""
@@ -102,16 +102,16 @@ class Representation:
         return self._answer(observation, [self.model.scene_distance(o, o_next) for o, o_next in pairs])
 
     def align(self, known: Mapping[str, Any]) -> "Representation":
-        """A new representation in your frame; this one does not change. `model = model.align(...)`
+        """A new representation in your frame; this one does not change: `model = model.align(...)`.
 
         `known` holds `observation` and, for the same rows, true positions of the `agent`, the `object` or both. The
-        agent fits the frame: one motion of the model's group, a translation. If both are given, the object gets the
-        mean difference that is left as a constant offset: contacts leave it open if a body is lopsided. If the object
-        is given alone, it fits the frame, and the agent is off by that offset. Rows that hide the object do not count
-        for it. In place of the object, `agent_centre` [n] gives the offset: the middle of what touches, relative to
-        the agent's reference point. It suffices if the object's position is the middle of its body.
+        agent's positions fit the frame: one motion of the model's group, a translation. If both are given, the mean
+        remaining difference becomes the object's constant offset, which contacts cannot determine. If only the object
+        is given, its positions fit the frame, and the agent's positions have that offset. The object's fit skips rows
+        in which it is hidden. Instead of the object, `agent_centre` [n] can give the offset: the centre of the touching
+        part, relative to the agent's reference point. This suffices if the object's position is its shape's centre.
 
-        The body and the predicted contacts stay where they are. An earlier alignment is replaced.
+        The body and the predicted contacts do not move. A new alignment replaces an earlier one.
         """
         self._require_known(known)
         group, o = self.model.group, known["observation"]

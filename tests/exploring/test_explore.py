@@ -229,7 +229,7 @@ class TestRefusals:
             ({"seed": -1}, "seed is -1"),
             ({"workers": 1.5}, "workers is 1.5"),
             ({"chosen_moves": 1.0}, "chosen_moves is 1.0; allowed is 0 to 0.9"),
-            ({"first": 290}, "num is 300 and the first round has 290 triples"),
+            ({"first": 290}, "num is 300, but the first round alone has 290 triples"),
             ({"fit": {"stepps": 3}}, "fit has 'stepps'; .*did you mean 'steps'"),
             ({"fit": {"out": "x"}}, "fit has 'out'; allowed are settings of palpate.fit"),
             ({"fit": {"method": "vae"}}, "predicts no contacts"),
@@ -341,7 +341,7 @@ def test_the_command_line(
     tmp_path: Path, command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("palpate.pictures.illustrate", lambda *given: drawn.append(given))
+    monkeypatch.setattr("palpate.pictures.illustrate", lambda *given, triples: drawn.append(given))
     out = tmp_path / "out"
     arguments = ["explore", "palpate/Sprites-v0", "--num", 260, "--first", 128, "--rounds", 1, "--size", 16]
     code, text, _ = command(*arguments, "--out", out, "--workers", 1, "--steps", 2, "--device", "cpu")

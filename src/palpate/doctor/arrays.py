@@ -101,9 +101,9 @@ ARRAY_RULES = (
         "large-pictures",
         "picture_side side_on_cpu side_on_gpu cost_of_full_size",
         "the pictures are larger than training uses",
-        "`fit` averages squares of pixels, down to the given sides on a CPU and on a GPU, and details smaller than a "
-        "square vanish. With shrink=1 it keeps all pixels, and a step on a CPU costs as many times more as given. "
-        "Best crop the pictures to the workspace, or record smaller ones: they also take long to read.",
+        "`fit` averages squares of pixels: side on cpu and side on gpu are the sides that remain. Details smaller than "
+        "a square vanish. With shrink=1 all pixels remain, and a step on a CPU costs cost of full size times as much. "
+        "Crop the pictures to the workspace, or record smaller ones: large pictures also take long to read.",
         above=(LARGE, NEVER),
     ),
 )

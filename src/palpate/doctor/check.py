@@ -50,8 +50,8 @@ class Checkup:
             return []
         done, planned = (_plain(self.measured[name]) for name in ("probe_steps", "planned_steps"))
         return [
-            f"cut short: the training run ended after {done} of {planned} steps, with its {SECONDS:.0f} s of processor "
-            "time; problems may be missing here. Repeat the check when the machine is idle"
+            f"cut short: the training run ended after {done} of {planned} steps, because its {SECONDS:.0f} s of "
+            "processor time were used up; some problems may not be found. Repeat the check when the machine is idle"
         ]
 
 

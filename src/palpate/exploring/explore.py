@@ -158,7 +158,10 @@ class _Exploration:
                     say(str(table.rounds[-1]))
         remove(self._folder / MODELS)
         if self._share and not any(made.moves == CHOSEN for made in table.rounds):
-            warnings.warn(f"no move was chosen; the last moves were {table.rounds[-1].moves}", stacklevel=3)
+            last = table.rounds[-1].moves
+            warnings.warn(
+                f"no move was chosen; the last moves were {last}. Use more triples, or give an approach", stacklevel=3
+            )
         return model
 
     def _origin(self, chooser: Chooser | None) -> Origin:

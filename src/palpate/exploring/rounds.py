@@ -19,9 +19,12 @@ def stops(num: int, rounds: int, first: int | None) -> list[int]:
     By default each round doubles the number of triples, from at least `FEWEST`.
     """
     begin = max(num / 2**rounds, FEWEST) if first is None else first
-    if not 0 < begin < num or begin > num - BLOCK_ROWS:
+    if begin <= 0:
+        raise ValueError(f"first is {first}; allowed are whole numbers from 1")
+    if begin > num - BLOCK_ROWS:
         raise ValueError(
-            f"num is {num} and the first round has {begin:.0f} triples; allowed is a num of at least {BLOCK_ROWS} more"
+            f"num is {num}, but the first round alone has {begin:.0f} triples; num must be at least "
+            f"{begin + BLOCK_ROWS:.0f}. Increase num, or set a smaller first"
         )
     wanted = (begin * (num / begin) ** (i / rounds) for i in range(rounds))
     found: list[int] = []
