@@ -1,6 +1,7 @@
 """The networks of a method: encoders with their read-outs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -71,3 +72,14 @@ def side_by_side(branches: Sequence[Branch], x: Tensor) -> list[Tensor]:
 @cache
 def _streams(device: torch.device, count: int) -> list[torch.cuda.Stream]:
     return [torch.cuda.Stream(device) for _ in range(count)]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: for small networks several gain little, and wait long if the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

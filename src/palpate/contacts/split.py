@@ -81,16 +81,15 @@ class Split(nn.Module):
         if touching is not None:
             self.touching.index_copy_(0, slots, touching[-kept:].to(self.touching.dtype))
         self.seen.add_(len(distances))
-        expected = None if touching is None else touching.to(distances.dtype)
         if self.window:
             distances, unrelated = self.distances, self.unrelated
-            expected = None if touching is None else self.touching
+            touching = None if touching is None else self.touching
         known = ~distances.isnan()
         if self.floor > 0:
             rank = (self.floor * known.sum()).long()
             ordered = unrelated.sort().values  # NaN, the empty slots, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
-        self._judge(self.scaled(distances.nan_to_num(1.0)), known, expected)
+        self._judge(self.scaled(distances.nan_to_num(1.0)), known, touching)
 
     def _judge(self, scaled: Tensor, known: Tensor, touching: Tensor | None = None) -> None:
         cut = otsu(scaled, known)

@@ -9,9 +9,10 @@ import numpy as np
 
 from palpate.data.transitions import Transitions
 from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_arrays
-from palpate.doctor.probe import Trial, one_thread, shifted, small
+from palpate.doctor.probe import Trial, shifted, small
 from palpate.doctor.verdict import delayed, judge, undecided
 from palpate.findings import Finding
+from palpate.networks import one_thread
 
 SECONDS = 45.0  # of this thread, for training: a busy machine does not shorten the probe
 

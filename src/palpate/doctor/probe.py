@@ -5,8 +5,6 @@ Legend: b triples, n ambient dimension, m dimension of W.
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -129,17 +127,6 @@ class Trial:
             if (unreached := _unreached(w, contact)) is not None:
                 found["unreached_share"] = unreached
         return found
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread: for networks this small, several gain little and wait long if the machine is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Probe(Contact):

@@ -1,7 +1,5 @@
 """Choose the command whose contact is least certain."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import final
 
 import numpy as np
@@ -9,6 +7,7 @@ import torch
 
 from palpate.data.transitions import Transitions
 from palpate.exploring.steering import Steering
+from palpate.networks import one_thread
 from palpate.representation import Representation
 
 
@@ -31,7 +30,7 @@ class LeastCertain:
     @torch.no_grad()
     def uncertainty(self, observation: np.ndarray, commands: np.ndarray) -> np.ndarray:
         """Minus the absolute log-odds of contact, [c]."""
-        with _one_thread():
+        with one_thread():  # sums in one order, whatever the number of threads
             o = canonical(observation)
             agent = self._model.model.encode(o).agent.double().expand(len(commands), -1)
             moves = self._steering.predict(agent, torch.from_numpy(commands).double())
@@ -44,14 +43,3 @@ def canonical(observation: np.ndarray) -> torch.Tensor:
     """One observation as a row of a file of triples: [1, ...]."""
     o = observation[None]
     return Transitions(observation=o, action=np.zeros((1, 1), np.float32), next_observation=o).rows(slice(None)).o
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums in one order: the choice does not depend on the number of threads. It is also faster for one observation."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -75,7 +75,7 @@ class Examination(NamedTuple):
     agent_next: Tensor
     objects: Tensor  # [b, k, n]
     objects_next: Tensor
-    scene: Tensor  # [b, k] d_W(w, w')
+    scene: Tensor  # [b, k] distance by which contacts are recognised
     contact: Tensor  # [b, k] bool
     visible: Tensor  # [b, k] bool, in both observations
     distance: Tensor  # [b, k] clearance of the path plus the body's mean radius; below 0 deep inside
@@ -180,7 +180,7 @@ class Model(nn.Module, ABC):
         return None
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor | None:
-        """d_W `[b, k]` between observations."""
+        """Squared distances `[b, k]` by which contacts are recognised: d_W, or those of positions."""
         return None
 
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor | None:
@@ -192,7 +192,7 @@ class Model(nn.Module, ABC):
         return None
 
     def threshold(self) -> tuple[float, str] | None:
-        """The distance d_W above which a triple is in contact, on the scale of its split, and that scale's name."""
+        """The distance above which a triple is in contact, on the scale of its split, and that scale's name."""
         return None
 
     def separation(self) -> float | None:
