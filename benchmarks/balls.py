@@ -6,6 +6,7 @@ random position; otherwise it rests. Lengths are in the unit of `sides`.
 Legend: N triples, n dimension of the box, h and w picture height and width.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -14,11 +15,13 @@ from torch import Tensor
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.envs.registration import world
+from palpate.envs.sprites import Scene, Sprites, Triple
 from palpate.geometry import Segment
 
 AGENT_RADIUS, OBJECT_RADIUS = 0.05, 0.08  # of the shortest side
 MARGIN = 0.2  # of a side, between object and walls, so that the agent can pass on all sides
 TRIES = 4096  # candidates drawn at a time
+MOVES = 64  # candidates for a move of an episode
 
 View = Literal["mixture", "picture"]
 
@@ -93,6 +96,50 @@ def mixtures(env: str, num: int, *, seed: int, **options: Any) -> Labelled:
     return Labelled(triples, Truth(states.agent, states.object, contact=states.contact))
 
 
+def walks(
+    sprites: Sprites, num: int, length: int, *, seed: int, seen: Callable[[Tensor, Tensor], Tensor] | None = None
+) -> Labelled:
+    """Triples of episodes of `length` moves; each begins where the one before it ended.
+
+    Of several random moves, the first one is taken that has or misses the contact which a coin demands. `seen` makes
+    observations from positions; by default they are pictures. With a length of 1 there are no episodes.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    count = -(-num // length)
+    scene, steps = sprites.reset(count, generator), []
+    for _ in range(length):
+        wanted = torch.rand(count, generator=generator) < (sprites.config.contact_share or 0.0)
+        moves = sprites.moves(scene, MOVES, generator)
+        copies = Scene(*(x.repeat_interleave(MOVES, 0) for x in scene))
+        tried = sprites.step(copies, moves.flatten(0, 1), generator)
+        fits = tried.contact.view(count, MOVES) == wanted[:, None]
+        taken = fits.int().argmax(1) + torch.arange(count) * MOVES
+        step = Triple(*(x[taken] for x in tried))
+        steps.append(step)
+        scene = Scene(step.agent_next, step.object_next, step.angle_next)
+    walked = Triple(*(torch.stack(column, 1).flatten(0, 1)[:num] for column in zip(*steps, strict=True)))
+    if seen is None:
+        o, o_next = sprites.render_pair(walked)
+    else:
+        o, o_next = seen(walked.agent, walked.object), seen(walked.agent_next, walked.object_next)
+    triples = Transitions(
+        observation=o,
+        action=walked.displacement,
+        next_observation=o_next,
+        episode=(torch.arange(num) // length).numpy() if length > 1 else None,
+        layout="auto" if seen else "channel-first",
+    )
+    truth = Truth(
+        walked.agent,
+        walked.object,
+        contact=walked.contact,
+        agent_next=walked.agent_next,
+        object_next=walked.object_next,
+        visible=walked.visible,
+    )
+    return Labelled(triples, truth)
+
+
 def balls(
     num: int,
     *,
@@ -101,13 +148,22 @@ def balls(
     contact_share: float = 0.5,
     view: View = "mixture",
     pixels: tuple[int, int] = (32, 32),
+    mast: float = 0.0,
 ) -> Labelled:
-    """Labelled triples; observations are 64 numbers or, in the plane, grey pictures of (height, width) pixels."""
+    """Labelled triples; observations are 64 numbers or, in the plane, grey pictures of (height, width) pixels.
+
+    `mast` is half the width, in shortest sides, of the strip above the agent in which it hides the object.
+    """
     states = sample(num, sides, contact_share, torch.Generator().manual_seed(seed))
 
     box = torch.tensor(sides)
 
+    def visible(agent: Tensor, thing: Tensor) -> Tensor:
+        offset = thing - agent
+        return (offset[:, 0].abs() >= mast * min(sides)) | (offset[:, 1] < 0)
+
     def seen(agent: Tensor, thing: Tensor) -> Tensor:
+        thing = torch.where(visible(agent, thing)[:, None], thing, 1.5 * box)  # outside of the picture
         return mixture(agent / box, thing / box) if view == "mixture" else picture(agent, thing, sides, pixels)
 
     triples = Transitions(
@@ -121,5 +177,6 @@ def balls(
         contact=states.contact,
         agent_next=states.agent_next,
         object_next=states.object_next,
+        visible=visible(states.agent, states.object) if mast else None,
     )
     return Labelled(triples, truth)

@@ -1,14 +1,14 @@
-"""Rank correlation of the label-free error estimate with the true error, over many runs.
+"""The label-free error estimate beside the true error, over many runs: their ratio and their rank correlation.
 
-    python benchmarks/quality.py run OUT [--most 10]     make the missing runs, one JSON each
-    python benchmarks/quality.py draw OUT                rank correlations and OUT/scatter.png
+    python benchmarks/quality.py run OUT [--jobs 12]     make the runs that OUT/runs.json lacks
+    python benchmarks/quality.py draw OUT                ratios, rank correlation and OUT/scatter.png
 
-A seed fixes the grid of good and bad runs. They differ in steps, triples, noise, contact share, objective, learning
-rate, dimension and kind of observation.
+A seed fixes the grid of runs. Some have the settings that `fit` chooses; they differ in triples, noise, contact share,
+hidden objects, dimension and kind of observation. The others also differ in steps, objective and learning rate, so that
+there are bad models.
 """
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
@@ -21,12 +21,14 @@ matplotlib.use("agg")
 import numpy as np
 import torch
 from balls import balls
+from many import make, runs
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FixedLocator, NullFormatter
 
 import palpate
 
-VECTOR_RUNS, PICTURE_RUNS = 36, 6
+VECTOR_RUNS, PICTURE_RUNS = 36, 6  # with settings of their own
+USUAL_VECTOR_RUNS, USUAL_PICTURE_RUNS = 24, 12  # as `fit` trains
 FAILED = 0.5  # of the constant predictor's error; a run above it has learned nothing
 
 
@@ -50,6 +52,23 @@ def grid() -> list[dict[str, Any]]:
                 "objective": pick(["contact", "contact", "contact", "paper", "paper-gaussian"]),
                 "steps": pick([60, 120, 250]) if picture else pick([60, 120, 250, 500, 1000]),
                 "learning_rate": pick([5e-4, 2e-3, 4e-3]),
+                "mast": 0.0,
+                "seed": number,
+            }
+        )
+    for number in range(len(runs), len(runs) + USUAL_VECTOR_RUNS + USUAL_PICTURE_RUNS):
+        picture = number >= VECTOR_RUNS + PICTURE_RUNS + USUAL_VECTOR_RUNS
+        runs.append(
+            {
+                "view": "picture" if picture else "mixture",
+                "n": 2 if picture else pick([2, 2, 2, 3]),
+                "triples": pick([1000, 3000, 10_000] if picture else [300, 1000, 3000, 10_000]),
+                "share": pick([0.1, 0.3, 0.5]),
+                "noise": pick([0.0, 0.0, 0.05, 0.2]),
+                "objective": "contact",
+                "steps": None,
+                "learning_rate": None,
+                "mast": pick([0.0, 0.0, 0.1]),
                 "seed": number,
             }
         )
@@ -59,7 +78,10 @@ def grid() -> list[dict[str, Any]]:
 def made(settings: dict[str, Any], num: int, share: float, seed: int) -> palpate.Labelled:
     """Triples of this run's world; noise is relative to the spread of the observations."""
     sides = (1.0,) * settings["n"]
-    labelled = balls(num, seed=seed, sides=sides, contact_share=share, view=settings["view"], pixels=(24, 24))
+    pixels = (24, 24)
+    labelled = balls(
+        num, seed=seed, sides=sides, contact_share=share, view=settings["view"], pixels=pixels, mast=settings["mast"]
+    )
     if not settings["noise"]:
         return labelled
     rows, generator = labelled.transitions.rows(slice(None)), torch.Generator().manual_seed(seed)
@@ -77,24 +99,22 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     train = made(settings, settings["triples"], settings["share"], settings["seed"])
     test = made(settings, 2000, 0.5, 10**6)
     start = time.monotonic()
+    own: dict[str, Any] = {}
+    if settings["steps"] is not None:
+        own = {
+            "objective": settings["objective"],
+            "steps": settings["steps"],
+            "optimizer": "adamw",  # the learning rates of the grid are for AdamW
+            "learning_rate": settings["learning_rate"],
+            "batch_size": 64,
+            "evaluate_every": max(20, settings["steps"] // 10),
+        }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of short runs
-        model = palpate.fit(
-            train.transitions,
-            objective=settings["objective"],
-            steps=settings["steps"],
-            optimizer="adamw",  # the learning rates of the grid are for AdamW
-            learning_rate=settings["learning_rate"],
-            seed=settings["seed"],
-            batch_size=64,
-            evaluate_every=max(20, settings["steps"] // 10),
-            device="cpu",
-            progress=False,
-        )
+        model = palpate.fit(train.transitions, seed=settings["seed"], device="cpu", progress=False, **own)
     seconds = time.monotonic() - start
     scores = palpate.evaluate(model, test)
     return {
-        "settings": settings,
         "estimate": model.facts["quality"]["error"],
         "error": scores.l_test**0.5,
         "constant": scores.constant["l_test"] ** 0.5,
@@ -116,7 +136,7 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def draw(out: Path) -> None:
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("run-*.json"))]
+    found = runs(out)
     estimate, error, constant = (np.array([one[name] for one in found]) for name in ("estimate", "error", "constant"))
     failed = error > FAILED * constant
     text = f"all {len(found)} runs: {spearman(estimate, error):.2f}; {failed.sum()} failed ones left out: "
@@ -150,23 +170,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("run", "draw"))
     parser.add_argument("out", type=Path)
-    parser.add_argument("--most", type=int, default=1000, help="runs to make now")
+    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
     arguments = parser.parse_args()
     if arguments.action == "draw":
         draw(arguments.out)
-        return
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    for number, settings in enumerate(grid()):
-        path = arguments.out / f"run-{number:02d}.json"
-        if path.exists() or arguments.most <= 0:
-            continue
-        arguments.most -= 1
-        found = run(settings)
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(
-            f"{path.name}: estimate {found['estimate']:.3f}, error {found['error']:.3f}, {found['seconds']} s",
-            flush=True,
-        )
+    else:
+        make(arguments.out, grid(), run, arguments.jobs)
 
 
 if __name__ == "__main__":

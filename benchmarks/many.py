@@ -1,0 +1,39 @@
+"""Many independent runs of one benchmark in processes of one thread each; all of them in one file, `runs.json`."""
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from palpate.disk import write_whole
+from palpate.reproduce.provenance import commit
+
+Settings = dict[str, Any]
+
+
+def runs(out: Path) -> list[dict[str, Any]]:
+    """The finished runs: what they found, and their settings as "settings"."""
+    path = out / "runs.json"
+    return json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
+
+
+def make(out: Path, wanted: list[Settings], run: Callable[[Settings], dict[str, Any]], jobs: int) -> None:
+    """Make the runs that are missing. A run is kept as soon as it is finished."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = runs(out)
+    done = [one["settings"] for one in found]
+    left = [settings for settings in wanted if settings not in done]
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        waiting = {pool.submit(run, settings): settings for settings in left}
+        for future in as_completed(waiting):
+            one = {"settings": waiting[future], **future.result()}
+            found.append(one)
+            about = {"commit": commit(), "torch": torch.__version__}
+            write_whole(out / "runs.json", (json.dumps({**about, "runs": found}, indent=1) + "\n").encode())
+            print(json.dumps(one), flush=True)
