@@ -96,7 +96,7 @@ def errors(known: Known, test: Known, frequency: float, seed: int) -> Tensor:
         drawn = torch.randint(len(known.agent), (BATCH,))
         agent, action, place, contact = (x[drawn] for x in known)
         gap = clearance(body, network(place), place[:, :0], Segment(agent, action))
-        surprise = change_nll([-gap / log_softness.exp()], contact)
+        surprise = change_nll(-gap / log_softness.exp(), contact)
         optimizer.zero_grad()
         (surprise * torch.where(contact, 0.5 / share, 0.5 / (1 - share))).mean().backward()
         optimizer.step()

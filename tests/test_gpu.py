@@ -152,7 +152,7 @@ def test_the_compiled_gradient_of_a_body(kind: type[Outline | Ellipse]) -> None:
 
     def loss(centre: Tensor, start: Tensor, move: Tensor, raw: Tensor) -> Tensor:
         gap = clearance(body, centre, body.pose(raw), Segment(start, move))
-        return change_nll([-gap / 0.01], start[:, 0] > 0).mean()
+        return change_nll(-gap / 0.01, start[:, 0] > 0).mean()
 
     compiled, generator = torch.compile(loss), torch.Generator("cuda").manual_seed(0)
     first = [parameter.detach().clone() for parameter in body.parameters()]

@@ -89,7 +89,7 @@ def test_the_diamond_is_found() -> None:
         optimizer = torch.optim.Adam([*body.learned, log_softness], lr=0.02)
         for _ in range(100):
             logit = -clearance(body, triple.object, none, path) / log_softness.exp()
-            loss = change_nll([logit], triple.contact).mean()
+            loss = change_nll(logit, triple.contact).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

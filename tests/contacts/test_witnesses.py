@@ -97,9 +97,20 @@ def test_evaluation_stores_nothing() -> None:
 
 
 def test_agreement_by_hand() -> None:
-    scaled, touching = torch.tensor([1.0, 2, 3, 4, 5]), torch.tensor([0.0, 1, 0, 1, torch.nan])
+    scaled, touching = (
+        x.repeat(10) for x in (torch.tensor([1.0, 2, 3, 4, 5]), torch.tensor([0.0, 1, 0, 1, torch.nan]))
+    )
     torch.testing.assert_close(agreement(scaled, touching, torch.tensor(2.5)), torch.tensor([0.5, 0.5]))
     torch.testing.assert_close(agreement(scaled, touching, torch.tensor(3.5)), torch.tensor([0.5, 0.0]))
+    torch.testing.assert_close(agreement(scaled[:-5], touching[:-5], torch.tensor(3.5)), torch.zeros(2))  # too few
+
+
+def test_an_object_is_placed_when_geometry_explains_the_changes_and_stays_so() -> None:
+    made, _, touched = observed(EARLY, w_step=[9.0, 0.1], z_step=[0.1, 0.1])
+    assert made.placed.tolist() == [True, False]
+    z = scattered(0, B, K, 3)
+    made.observe(z, z, z, z, touched.roll(1, 0), LATE)  # geometry knows nothing about these
+    assert made.placed.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.1, 0.2])

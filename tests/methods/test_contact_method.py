@@ -20,6 +20,7 @@ from palpate.quality import assess
 from palpate.representation import Representation
 
 END = torch.tensor(1.0)  # of the run
+PLACED = torch.tensor([True])
 BODIES = ["ball", "outline", "ellipse"]
 
 
@@ -73,32 +74,49 @@ def visible(ext: Tensor) -> Tensor:
     return torch.cat((ext, torch.full((len(ext), 1), NEVER)), 1)
 
 
-@pytest.mark.parametrize(("through", "hidden", "expected"), [
-    (True, NEVER, 1.0), (False, NEVER, 1.0), (True, 50.0, 1 - GEOMETRY_DOUBT), (False, 50.0, GEOMETRY_DOUBT)
+@pytest.mark.parametrize(("hidden", "hidden_next", "geometry_decides"), [
+    (NEVER, NEVER, False), (50.0, NEVER, True), (NEVER, 50.0, True)
 ])  # fmt: skip
-def test_a_change_is_a_contact_unless_the_object_is_hidden(through: bool, hidden: float, expected: float) -> None:
+@pytest.mark.parametrize("through", [True, False])
+def test_a_change_is_a_contact_unless_the_object_appears_or_vanishes(
+    through: bool, hidden: float, hidden_next: float, geometry_decides: bool
+) -> None:
     """Geometry is never certain, neither of a contact nor of its absence."""
     model: Any = contact().eval()
     (thing,) = at(torch.tensor([[0.0 if through else 50.0, 0.0]]))
-    thing = thing._replace(hidden=torch.full((1, 1), hidden))
-    model.located = lambda x: (torch.tensor([[-5.0, 0.0]]).repeat(len(x), 1), thing.repeated(len(x)))
+    things = iter([thing._replace(hidden=torch.full((1, 1), x)) for x in (hidden, hidden_next)])
+    model.located = lambda x: (torch.tensor([[-5.0, 0.0]]), next(things))
+    model.scene_distance = lambda o, o_next: torch.zeros(1, 1)
     model.scenes.probability = torch.ones_like  # the scene has changed
     model.raw_softness.data.fill_(-10.0)
     o = torch.zeros(1, 6)
+    prior = 1 - GEOMETRY_DOUBT if through else GEOMETRY_DOUBT
+    expected = prior if geometry_decides else 1.0
     assert model.contact(o, torch.tensor([[10.0, 0.0]]), o).item() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(("progress", "may_hide"), [(0.0, False), (0.49, False), (0.5, True), (1.0, True)])
-def test_objects_are_hidden_only_from_half_of_the_run_on(progress: float, may_hide: bool) -> None:
+@pytest.mark.parametrize("placed", [True, False])
+def test_objects_are_hidden_only_once_they_are_placed(placed: bool) -> None:
     model, (before, after) = contact(), at(torch.zeros(4, 2), torch.ones(4, 2))
     hidden = torch.zeros(4, 1, requires_grad=True)
     path = Segment(torch.full((4, 2), 3.0), torch.ones(4, 2))
     term = model.contact_term(
         before._replace(hidden=hidden), after, path, torch.ones(4, 1, dtype=torch.bool), torch.full((1,), 0.5),
-        torch.tensor(progress),
+        torch.tensor([placed]), 0.0,
     )  # fmt: skip
     (gradient,) = torch.autograd.grad(term, hidden, allow_unused=True)
-    assert (gradient is not None and bool(gradient.any())) == may_hide
+    assert (gradient is not None and bool(gradient.any())) == placed
+
+
+@pytest.mark.parametrize("placed", [True, False])
+@pytest.mark.parametrize("separate", [True, False])
+def test_labels_are_doubted_if_the_classes_overlap(placed: bool, separate: bool) -> None:
+    """And not before the object is placed: doubt would explain contacts that are far from every path."""
+    model = contact()
+    model.scenes.placed.fill_(placed)
+    split = model.scenes.split(0)
+    split.valley.fill_(1.0 if separate else 0.0)
+    assert model.doubt().tolist() == pytest.approx([DOUBT if placed and not separate else 0.0])
 
 
 def test_each_network_minimises_its_own_loss() -> None:
@@ -126,7 +144,7 @@ def test_a_path_without_contact_is_evidence_about_both_observations(touched: boo
     generator = torch.Generator().manual_seed(0)
     here, there = (torch.randn(1, 2, generator=generator, requires_grad=True) for _ in range(2))
     path, share = Segment(torch.zeros(1, 2), torch.ones(1, 2)), torch.tensor([0.5])
-    term = contact().contact_term(*at(here, there), path, torch.tensor([[touched]]), share, END)
+    term = contact().contact_term(*at(here, there), path, torch.tensor([[touched]]), share, PLACED, 0.0)
     assert moved(term, {"here": here, "there": there}) == ({"here"} if touched else {"here", "there"})
 
 
@@ -143,17 +161,18 @@ def test_a_path_begins_where_both_observations_say() -> None:
     assert slipped["agent"] > straight["agent"] + 1
 
 
-@pytest.mark.parametrize(("progress", "doubted"), [(0.0, False), (0.49, False), (0.5, True), (1.0, True)])
-def test_a_contact_that_nothing_explains_is_doubted_once_objects_are_placed(progress: float, doubted: bool) -> None:
-    """Far from every path and taken for a contact: at first it counts in full, because the object may be far away."""
+def test_a_doubted_contact_that_nothing_explains_costs_a_bounded_loss() -> None:
     (far,), path = at(torch.full((1, 2), 1e3)), Segment(torch.zeros(1, 2), torch.ones(1, 2))
     model, touched, share = contact(), torch.tensor([[True]]), torch.tensor([0.5])
-    loss = float(model.contact_term(far, far, path, touched, share, torch.tensor(progress)).detach())
-    assert loss == pytest.approx(-math.log(DOUBT), rel=1e-3) if doubted else loss > 1000
+    sure, doubted = (
+        float(model.contact_term(far, far, path, touched, share, PLACED, doubt).detach()) for doubt in (0.0, DOUBT)
+    )
+    assert sure > 1000
+    assert doubted == pytest.approx(-math.log(DOUBT), rel=1e-3)
 
 
 def test_changed_and_geometry_join_by_the_rule_of_bayes() -> None:
-    """The posterior from equally many changes and others, with the prior of geometry; a hidden object tells nothing."""
+    """The posterior from equally many changes and others, with the prior of geometry."""
     model: Any = contact().eval()
     (thing,) = at(torch.tensor([[0.0, 0.0]]))
     model.raw_softness.data.fill_(0.0)
@@ -164,9 +183,10 @@ def test_changed_and_geometry_join_by_the_rule_of_bayes() -> None:
         model.scenes.probability = lambda d, p=changed: torch.full_like(d, p)
         prior = model.logit(seen, model.group.path(torch.tensor([[-5.0, offset]]), model.inputs.scaled(a))).sigmoid()
         prior = prior.clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT).item()
-        both_seen = 1 / (1 + math.exp(min(hidden, 500))) ** 2
-        yes = prior * changed
-        no = (1 - prior) * ((1 - both_seen) * changed + both_seen * (1 - changed))
+        gone = 1 / (1 + math.exp(min(-hidden, 500)))  # in both observations
+        appears = 2 * gone * (1 - gone)
+        yes = prior * ((1 - gone**2) * changed + gone**2 * (1 - changed))
+        no = (1 - prior) * (appears * changed + (1 - appears) * (1 - changed))
         assert model.contact(o, a, o).item() == pytest.approx(yes / (yes + no), rel=1e-4)
 
 
@@ -176,7 +196,7 @@ def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, weig
     (here,), path = at(torch.zeros(1, 2)), Segment(torch.zeros(1, 2), torch.zeros(1, 2))
     model, touched = contact().train(training), torch.tensor([[True]])
     even, *found = (
-        float(model.contact_term(here, here, path, touched, torch.tensor([share]), END).detach())
+        float(model.contact_term(here, here, path, touched, torch.tensor([share]), PLACED, DOUBT).detach())
         for share in (0.5, 0.0, 0.25, 0.02)
     )
     assert found == pytest.approx([even * weight for weight in weights])
@@ -386,6 +406,7 @@ class TestTwoObjects:
 
     def test_every_weight_learns(self) -> None:
         model = contact("ellipse", objects=2)
+        model.scenes.placed.fill_(True)
         torch.stack(list(terms(model, outputs(model, batch())).values())).sum().backward()
         still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         assert set(still) <= {"phi_int.head.bias"}  # the frame is free

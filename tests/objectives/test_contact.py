@@ -19,7 +19,6 @@ from palpate.objectives.contact import (
     balanced_nll,
     change_nll,
     levelled,
-    log_any,
     rest_nll,
     spread_nearby,
     unshrinkable,
@@ -35,7 +34,7 @@ def test_contacts_by_hand() -> None:
     """Even odds cost log 2 either way; log-odds of log 3 cost log 4/3 when right and log 4 when wrong."""
     logit, contact = torch.tensor([0.0, 0.0, math.log(3), math.log(3)]), torch.tensor([True, False, True, False])
     expected = [math.log(2), math.log(2), math.log(4 / 3), math.log(4)]
-    assert change_nll([logit], contact).tolist() == pytest.approx(expected)
+    assert change_nll(logit, contact).tolist() == pytest.approx(expected)
 
 
 @quick
@@ -43,45 +42,55 @@ def test_contacts_by_hand() -> None:
 def test_contacts_agree_with_a_bernoulli(seed: int, doubt: float) -> None:
     logit, contact = 5 * randn(6, 3, seed=seed), uniform(6, 3, seed=seed + 1) < 0.5
     twin = -Bernoulli(probs=doubt + (1 - 2 * doubt) / (1 + torch.exp(-logit))).log_prob(contact.double())
-    assert_close(change_nll([logit], contact, doubt), twin)
+    assert_close(change_nll(logit, contact, doubt=doubt), twin)
 
 
 @pytest.mark.parametrize("doubt", [0.0, 0.05])
 def test_contacts_stay_finite_far_away(doubt: float) -> None:
     logit = torch.tensor([-5e5, 5e5, -5e5, 5e5], requires_grad=True)
-    loss = change_nll([logit], torch.tensor([True, False, False, True]), doubt)
+    loss = change_nll(logit, torch.tensor([True, False, False, True]), doubt=doubt)
     most = -math.log(doubt) if doubt else 5e5  # a wrong label costs at most that, however far
     least = -math.log(1 - doubt)
     assert loss.tolist() == pytest.approx([most, most, least, least], rel=1e-5, abs=1e-6)
     assert torch.autograd.grad(loss.sum(), logit)[0].isfinite().all()
 
 
-def test_several_causes_by_hand() -> None:
-    """Causes of probability 1/2, 1/3 and 1/4: nothing changes with probability 1/2 * 2/3 * 3/4 = 1/4."""
-    causes = [torch.tensor(math.log(odds)) for odds in (1, 1 / 2, 1 / 3)]
-    assert float(log_any(causes)) == pytest.approx(math.log(3 / 4))
-    assert float(change_nll(causes, torch.tensor(True))) == pytest.approx(-math.log(3 / 4))
-    assert float(change_nll(causes, torch.tensor(False))) == pytest.approx(-math.log(1 / 4))
+def test_hidden_objects_by_hand() -> None:
+    """P(contact) = 1/2, hidden in o with 1/3 and in o' with 1/4: unchanged with 1/2 * 2/3 * 3/4 + 1/3 * 1/4 = 1/3."""
+    touched, *hidden = (torch.tensor(math.log(odds)) for odds in (1, 1 / 2, 1 / 3))
+    assert float(change_nll(touched, torch.tensor(False), (hidden[0], hidden[1]))) == pytest.approx(math.log(3))
+    assert float(change_nll(touched, torch.tensor(True), (hidden[0], hidden[1]))) == pytest.approx(math.log(3 / 2))
 
 
 @quick
-@given(seed=seeds, scale=st.sampled_from([1.0, 8.0, 40.0]))
-def test_any_of_several_causes_agrees_with_a_slow_twin(seed: int, scale: float) -> None:
-    causes = (scale * randn(3, 7, seed=seed)).unbind()
-    twin = [math.log(sum(math.exp(min(float(x), 0.0) - math.log1p(math.exp(-abs(float(x))))) for x in row))
-            if max(map(float, row)) < -20 else math.log(-math.expm1(-sum(math.log1p(math.exp(min(float(x), 700.0)))
-            for x in row))) for row in zip(*causes, strict=True)]  # fmt: skip
-    assert log_any(causes).tolist() == pytest.approx(twin, rel=1e-6, abs=1e-9)
+@given(seed=seeds, scale=st.sampled_from([1.0, 8.0]))
+def test_the_chances_of_a_change_and_of_none_sum_to_one(seed: int, scale: float) -> None:
+    touched, *hidden = (scale * randn(3, 7, seed=seed)).unbind()
+    both = [(-change_nll(touched, torch.full((7,), side), (hidden[0], hidden[1]))).exp() for side in (True, False)]
+    assert_close(both[0] + both[1], torch.ones_like(touched))
+
+
+@pytest.mark.parametrize(("hidden", "changed"), [
+    ((60.0, -60.0), True), ((-60.0, 60.0), True), ((60.0, 60.0), False)
+])  # fmt: skip
+@pytest.mark.parametrize("touched", [-50.0, 50.0])
+def test_hidden_objects_alone_decide(hidden: tuple[float, float], changed: bool, touched: float) -> None:
+    """An object that appears or vanishes changes the scene, one that stays hidden does not; paths say nothing then."""
+    contact = torch.tensor(touched, requires_grad=True)
+    loss = change_nll(contact, torch.tensor(changed), (torch.tensor(hidden[0]), torch.tensor(hidden[1])))
+    assert loss.item() == pytest.approx(0, abs=1e-4)
+    assert abs(torch.autograd.grad(loss, contact)[0].item()) < 1e-6
 
 
 def test_an_improbable_cause_keeps_its_gradient() -> None:
     """In float32, where the probabilities themselves are 0."""
     far, hidden = torch.tensor(-2000.0, requires_grad=True), torch.tensor(-1900.0, requires_grad=True)
-    value = log_any((far, hidden))
-    assert value.item() == pytest.approx(-1900)
-    assert [x.item() for x in torch.autograd.grad(value, (far, hidden))] == pytest.approx([0, 1])
-    alone = log_any((far,))
-    assert torch.autograd.grad(alone, far)[0].item() == pytest.approx(1)
+    never = torch.tensor(-1e4)
+    value = change_nll(far, torch.tensor(True), (hidden, never))
+    assert value.item() == pytest.approx(1900)
+    assert [x.item() for x in torch.autograd.grad(value, (far, hidden))] == pytest.approx([0, -1])
+    alone = change_nll(far, torch.tensor(True), (never, never))
+    assert torch.autograd.grad(alone, far)[0].item() == pytest.approx(-1)
 
 
 def test_a_hidden_object_explains_a_change_far_from_the_path() -> None:
@@ -99,7 +108,7 @@ def test_a_few_false_contacts_do_not_make_the_body_larger() -> None:
     radii = torch.linspace(0.02, 0.9, 89, dtype=torch.float64)[:, None]
 
     def best(doubt: float) -> float:
-        return float(radii[change_nll([(radii - distance) / 0.02], contact.expand(89, -1), doubt).mean(1).argmin()])
+        return float(radii[change_nll((radii - distance) / 0.02, contact.expand(89, -1), doubt=doubt).mean(1).argmin()])
 
     assert best(0.05) == pytest.approx(0.1, abs=0.011)
     assert best(0.0) > 0.15
@@ -115,7 +124,7 @@ def test_the_paths_without_contact_are_what_the_points_loss_lacks() -> None:
     optimiser = torch.optim.Adam((centre, radius), lr=0.02)
     for _ in range(150):
         optimiser.zero_grad()
-        change_nll([(radius - path.distance2(centre).sqrt()) / 0.02], contact).mean().backward()
+        change_nll((radius - path.distance2(centre).sqrt()) / 0.02, contact).mean().backward()
         optimiser.step()
     assert (centre - 0.5).norm().item() < 0.01
     assert radius.item() == pytest.approx(0.15, abs=0.01)
@@ -125,9 +134,9 @@ def test_balance_by_hand() -> None:
     """A quarter are contacts: each weighs 2, the others 2/3. A contact says nothing about o'."""
     before, after = torch.tensor([1.0, 1.0, -2.0, -2.0]), torch.tensor([3.0, -3.0, 0.0, 5.0])
     contact = torch.tensor([True, True, False, False])
-    first, second = change_nll([before], contact), change_nll([after], contact)
+    first, second = change_nll(before, contact), change_nll(after, contact)
     expected = torch.cat((2 * first[:2], (first + second)[2:] / 3))
-    assert_close(balanced_nll(before, after, (), contact, torch.tensor(0.25)), expected)
+    assert_close(balanced_nll(before, after, None, contact, torch.tensor(0.25)), expected)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -136,7 +145,7 @@ def test_however_rare_contacts_are_both_classes_weigh_the_same(share: float) -> 
     count = 1000
     contact = torch.stack([torch.arange(count) < share * count, torch.arange(count) >= share * count], 1)
     even = torch.zeros(count, 2)
-    loss = balanced_nll(even, even, (), contact, contact.float().mean(0), doubt=0.1)
+    loss = balanced_nll(even, even, None, contact, contact.float().mean(0), doubt=0.1)
     for side in (contact, ~contact):
         assert ((loss * side).sum(0) / count).tolist() == pytest.approx([math.log(2) / 2] * 2, rel=1e-4)
 

@@ -173,9 +173,14 @@ class Split(nn.Module):
 
 
 def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> Tensor:
-    """Shares `[2]` of the distances above a cut: of paths that geometry predicts to touch, and of the others."""
-    sides = [touching == side for side in (1, 0)]  # NaN, the unknown ones, are in neither
-    return torch.stack([(side & (scaled > cut)).sum() / side.sum().clamp(min=1) for side in sides])
+    """Shares `[2]` of the distances above a cut: of paths that geometry predicts to touch, and of the others.
+
+    0 if either are too few to judge.
+    """
+    sides = torch.stack([touching == side for side in (1, 0)])  # NaN, the unknown ones, are in neither
+    counts = sides.sum(1)
+    shares = (sides & (scaled > cut)).sum(1) / counts.clamp(min=1)
+    return torch.where(counts.amin() >= FEWEST_OF_A_CLASS, shares, 0.0)
 
 
 def _slope(scaled: Tensor, contact: Tensor, other: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ class Witnesses(nn.Module):
         super().__init__()
         self.scenes, self.places, self.places_from = scenes, places, places_from
         self.lead = nn.Buffer(torch.zeros(len(scenes), dtype=torch.bool))  # whether positions lead, [k]
+        self.placed = nn.Buffer(torch.zeros(len(scenes), dtype=torch.bool))  # contacts explained the changes once, [k]
 
     def __len__(self) -> int:
         return len(self.scenes)
@@ -51,6 +52,7 @@ class Witnesses(nn.Module):
         if self.training:
             better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
             as_separate = self.places.apart | ~self.scenes.apart
+            self.placed.logical_or_(self.scenes.youden >= TELLING)
             self.lead.copy_((progress >= self.places_from) & better & as_separate)
         return torch.where(self.lead, by_place, by_scene)
 
@@ -73,8 +75,12 @@ class Witnesses(nn.Module):
 
     def reliable(self, contact: Tensor) -> Tensor:
         """Contacts `[b]` with any object whose two classes are separated; device work only."""
-        apart = self._leading(lambda witness: witness.apart)
-        return (contact & apart).any(1)
+        return (contact & self.apart).any(1)
+
+    @property
+    def apart(self) -> Tensor:
+        """Whether the two classes of each object are separated, `[k]` bool."""
+        return self._leading(lambda witness: witness.apart)
 
     def _leading(self, answer: Callable[[Scenes], Tensor]) -> Tensor:
         return torch.where(self.lead, answer(self.places), answer(self.scenes))

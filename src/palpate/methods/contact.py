@@ -22,7 +22,7 @@ from palpate.contacts.split import Split
 from palpate.contacts.witnesses import PLACES_FROM, Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Loss, Model
-from palpate.methods.geometric import SHARE_RANGE, Geometric
+from palpate.methods.geometric import DOUBT, SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contrastive import infonce
 from palpate.refine import refine
@@ -82,7 +82,9 @@ class Contact(Geometric):
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
-            "contact": self.contact_term(before, after, path, changed, self.scenes.share, progress),
+            "contact": self.contact_term(
+                before, after, path, changed, self.scenes.share, self.scenes.placed, self.doubt()
+            ),
             "stay": self.stay_term(before, after, changed, progress),
         }
         return Loss(terms, {"contact_share": changed.float().mean()}, self.scenes.reliable(changed))
@@ -96,6 +98,10 @@ class Contact(Geometric):
         return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor).mean()
 
     # Contacts
+
+    def doubt(self) -> Tensor:
+        """Share of wrong labels, `[k]`: none if the two classes are separated, and none until the object is placed."""
+        return torch.where(self.scenes.placed & ~self.scenes.apart, DOUBT, 0.0)
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         both = self.inputs(torch.cat((o, o_next)))

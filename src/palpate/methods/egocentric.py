@@ -15,7 +15,7 @@ from palpate.contacts.scout import Scout, place_split
 from palpate.contacts.split import SEPARABLE
 from palpate.data.transitions import Batch
 from palpate.methods.base import Loss
-from palpate.methods.geometric import Geometric
+from palpate.methods.geometric import DOUBT, Geometric
 from palpate.networks import side_by_side
 from palpate.objectives.paper import stay
 from palpate.objects import Objects
@@ -33,7 +33,6 @@ class Egocentric(Geometric):
     scaffold = ("scout",)
     not_judged = frozenset({"stay", "scout"})
     carried = True
-    doubt_from = 0.0  # the scout's contacts are sometimes wrong
     scenes: Scenes
 
     def __init__(self, config: ModelConfig) -> None:
@@ -71,12 +70,13 @@ class Egocentric(Geometric):
         positions = torch.cat((before.position, after.position))  # [2b, k, n]
         guided, guided_after = _following(before, after, free)
         path = self.group.path(self.start(z_int, a, z_int_next), a)
+        share, placed = self.scout.split.share[None], (progress >= FOLLOWS_UNTIL)[None]
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)
-            * self.contact_term(guided, guided_after, path, contact, self.scout.split.share[None], progress),
+            * self.contact_term(guided, guided_after, path, contact, share, placed, DOUBT),
             "stay": free * self.stay_term(guided, guided_after, contact, progress),
         }
         return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))

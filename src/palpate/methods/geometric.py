@@ -29,7 +29,6 @@ FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
-HIDDEN_FROM = 0.5  # share of the run after which an object may be hidden; before, positions are too inaccurate
 LEAST_CHANCE = 1e-6  # of a change, and of none
 GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
 DOUBT = 0.05  # share of wrong labels, change or not; without it one false one far away outweighs many right ones
@@ -39,7 +38,6 @@ class Geometric(Located):
     """Bodies, the softness of their boundary, and the scale of rest. Subclasses decide which triples are contacts."""
 
     hides = True
-    doubt_from = HIDDEN_FROM  # share of the run after which labels may be wrong
 
     def __init__(self, config: ModelConfig, objects: int = 1) -> None:
         scene = config.objective
@@ -84,18 +82,25 @@ class Geometric(Located):
         return self.group.start(z_int, a, z_int_next).detach()
 
     def contact_term(
-        self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, progress: Tensor
+        self,
+        before: Objects,
+        after: Objects,
+        path: Segment,
+        changed: Tensor,
+        share: Tensor,
+        placed: Tensor,
+        doubt: Tensor | float,
     ) -> Tensor:
         """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples.
 
-        At first all changes are contacts: while objects are far from where they should be, no path explains a contact,
-        and hidden objects or wrong labels would explain them all.
+        `placed` [k] bool: whether contacts with the object already explain most changes. Until then all changes are
+        contacts: while an object is far from where it should be, no path explains a contact, and hidden objects would
+        explain them all. `doubt` is the share of wrong labels.
         """
-        early = progress < HIDDEN_FROM
-        before, after = (x._replace(hidden=torch.where(early, NEVER, x.hidden)) for x in (before, after))
-        # Held-out triples are not balanced: a few rare contacts would make the choice of the weights random.
-        share = share if self.training else torch.full_like(share, 0.5)
-        doubt = torch.where(progress < self.doubt_from, 0.0, DOUBT)
+        if not self.training:
+            # One criterion for all weights. Its classes are not balanced: a few rare contacts would decide.
+            share, placed, doubt = torch.full_like(share, 0.5), torch.ones_like(placed), DOUBT
+        before, after = (x._replace(hidden=torch.where(placed, x.hidden, NEVER)) for x in (before, after))
         return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
 
     def surprise(
@@ -119,15 +124,20 @@ class Geometric(Located):
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
         """The posterior probability of a contact: geometry is the prior, the witness gives the likelihood of a change.
 
-        A scene changes in a contact, and also if the object is hidden in o or in o'.
+        A scene also changes if the object appears or vanishes; it cannot change if the object is hidden in o and o'.
         """
         (z_int, before), (_, after) = self.located(self.inputs(o)), self.located(self.inputs(o_next))
         path = self.group.path(z_int, self.inputs.scaled(a))
         touched = self.logit(before, path).sigmoid().clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT)
-        seen = (-before.hidden).sigmoid() * (-after.hidden).sigmoid()
+        hidden, hidden_next = before.hidden.sigmoid(), after.hidden.sigmoid()
         changed = super().contact(o, a, o_next).clamp(LEAST_CHANCE, 1 - LEAST_CHANCE)
-        otherwise = (1 - seen) * changed + seen * (1 - changed)
-        return touched * changed / (touched * changed + (1 - touched) * otherwise)
+
+        def likelihood(change: Tensor) -> Tensor:
+            return change * changed + (1 - change) * (1 - changed)
+
+        contact = touched * likelihood(1 - hidden * hidden_next)
+        other = (1 - touched) * likelihood(hidden + hidden_next - 2 * hidden * hidden_next)
+        return contact / (contact + other)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         scalars = [self.raw_softness, self.log_rest_scale]

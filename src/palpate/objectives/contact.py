@@ -3,45 +3,42 @@
 Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k] serves k objects.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import logsigmoid
 
-RARE, SMALL = -15.0, 1e-3  # log-odds below which softplus is exp in float32; rates below which a series is used
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
 
-def change_nll(causes: Sequence[Tensor], changed: Tensor, doubt: Tensor | float = 0.0) -> Tensor:
-    """-log P(changed) `[b]`, for log-odds [b] of independent causes: P(changed) = 1 - product of (1 - sigmoid(cause)).
+def change_nll(
+    contact: Tensor, changed: Tensor, hidden: tuple[Tensor, Tensor] | None = None, doubt: Tensor | float = 0.0
+) -> Tensor:
+    """-log P(changed) `[b]`, for log-odds [b] of a contact, and of an object that is hidden, in o and in o'.
 
     A departure from the paper, whose L_+ only uses paths with contact. A path without contact shows where the body is
-    not; both together determine the body's centre and radius. A scene also seems to change when the object is hidden,
-    in o or in o'. With this second cause, the body need not grow to where the agent hides the object.
+    not; both together determine the body's centre and radius.
+
+    A visible object changes the scene in a contact. An object that appears or vanishes changes it in any case, and one
+    that is hidden in both observations in none. So the body need not grow to where the agent hides the object, and the
+    unknown positions of hidden objects explain nothing.
 
     `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) P(changed): a false positive far away does not
     enlarge the body.
     """
-    unchanged = torch.stack([logsigmoid(-cause) for cause in torch.broadcast_tensors(*causes)]).sum(0)
-    right = torch.where(changed, log_any(causes), unchanged)
+    right = torch.where(changed, logsigmoid(contact), logsigmoid(-contact))
+    if hidden is not None:
+        gone, gone_next = map(logsigmoid, hidden)
+        seen, seen_next = (logsigmoid(-x) for x in hidden)
+        appears = torch.logaddexp(gone + seen_next, seen + gone_next)
+        right = torch.logaddexp(seen + seen_next + right, torch.where(changed, appears, gone + gone_next))
     wrong = torch.as_tensor(doubt, dtype=right.dtype, device=right.device)
     return -torch.logaddexp(right + torch.log1p(-2 * wrong), wrong.log())
-
-
-def log_any(causes: Sequence[Tensor]) -> Tensor:
-    """log of 1 - product of (1 - sigmoid(cause)), accurate also where all causes are improbable."""
-    # The product is exp(-rate), and softplus(x) approaches exp(x).
-    rates = [torch.where(x < RARE, x, softplus(x.clamp(min=RARE)).log()) for x in torch.broadcast_tensors(*causes)]
-    log_rate = torch.logsumexp(torch.stack(rates), 0)
-    rate = log_rate.exp()
-    return torch.where(rate < SMALL, log_rate - rate / 2, torch.log(-torch.expm1(-rate.clamp(min=SMALL))))
 
 
 def balanced_nll(
     before: Tensor,
     after: Tensor,
-    hidden: Sequence[Tensor],
+    hidden: tuple[Tensor, Tensor] | None,
     changed: Tensor,
     share: Tensor,
     doubt: Tensor | float = 0.0,
@@ -53,7 +50,7 @@ def balanced_nll(
     without contact stays, so the path constrains o' as much as o.
     """
     balance = torch.where(changed, 0.5 / share, 0.5 / (1 - share))
-    first, second = (change_nll((logit, *hidden), changed, doubt) for logit in (before, after))
+    first, second = (change_nll(contact, changed, hidden, doubt) for contact in (before, after))
     return balance * torch.where(changed, first, (first + second) / 2)
 
 

@@ -39,7 +39,14 @@ class PaperPlacing(Contact):
         return z_int.detach()
 
     def contact_term(
-        self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, progress: Tensor
+        self,
+        before: Objects,
+        after: Objects,
+        path: Segment,
+        changed: Tensor,
+        share: Tensor,
+        placed: Tensor,
+        doubt: Tensor | float,
     ) -> Tensor:
         met = touch(before.position, Segment(path.start[:, None], path.move[:, None]))  # [b, k]
         return torch.where(changed, met, 0.0).mean(0).sum()
