@@ -51,6 +51,7 @@ class ObjectHead(nn.Module):
         self.group, self.carried, self.hides = group, carried, hides
         self.bodies = nn.ModuleList(bodies)
         self.correction = correction
+        self.offset = nn.Buffer(torch.zeros(len(bodies), group.n))  # of the positions, if a search has moved them
         self.width = len(bodies) * self._each
 
     @property
@@ -68,7 +69,7 @@ class ObjectHead(nn.Module):
     def forward(self, raw: Tensor, z_int: Tensor) -> Objects:
         raw = raw.unflatten(-1, (len(self), self._each))
         seen, rest = raw[..., : self.group.n], raw[..., self.group.n : self._each - self.hides]
-        position = self.group.place(z_int[:, None], seen) if self.carried else seen
+        position = self.group.place(z_int[:, None], seen) if self.carried else seen + self.offset
         if self.correction is not None and not self.training:
             position = self.correction(position)
         pose = torch.stack([self[i].pose(rest[:, i]) for i in range(len(self))], 1)
@@ -112,6 +113,12 @@ class ObjectHead(nn.Module):
     def _each_body(self, call: BodyCall, objects: Objects) -> Tensor:
         found = [call(self[i], objects.position[:, i], objects.pose[:, i]) for i in range(len(self))]
         return torch.stack(found, 1)
+
+    @torch.no_grad()
+    def relocate(self, index: int, offset: Tensor, radius: Tensor) -> None:
+        """Move one object's positions by an offset [n], and resize its body."""
+        self.offset[index] += offset
+        self[index].resize(radius)
 
     def measure(self, unit: Tensor) -> None:
         for i in range(len(self)):

@@ -75,10 +75,10 @@ def visible(ext: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("hidden", "hidden_next", "geometry_decides"), [
-    (NEVER, NEVER, False), (50.0, NEVER, True), (NEVER, 50.0, True)
+    (NEVER, NEVER, False), (50.0, NEVER, True), (NEVER, 50.0, True), (50.0, 50.0, True)
 ])  # fmt: skip
 @pytest.mark.parametrize("through", [True, False])
-def test_a_change_is_a_contact_unless_the_object_appears_or_vanishes(
+def test_a_change_is_a_contact_unless_the_object_is_hidden(
     through: bool, hidden: float, hidden_next: float, geometry_decides: bool
 ) -> None:
     """Geometry is never certain, neither of a contact nor of its absence."""
@@ -128,12 +128,14 @@ def test_each_network_minimises_its_own_loss() -> None:
         "radius": model.head[0].learned[0],
         "softness": model.raw_softness,
         "rest": model.log_rest_scale,
+        "hidden": model.hidden_change,
     }
+    model.scenes.placed.fill_(True)
     found = terms(model, outputs(model, batch()))
     assert {name: moved(term, parts) for name, term in found.items()} == {
         "agent": {"agent"},
         "contrast": {"scene"},
-        "contact": {"object", "radius", "softness"},
+        "contact": {"object", "radius", "softness", "hidden"},
         "stay": {"object", "rest"},
     }
 
@@ -183,10 +185,12 @@ def test_changed_and_geometry_join_by_the_rule_of_bayes() -> None:
         model.scenes.probability = lambda d, p=changed: torch.full_like(d, p)
         prior = model.logit(seen, model.group.path(torch.tensor([[-5.0, offset]]), model.inputs.scaled(a))).sigmoid()
         prior = prior.clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT).item()
-        gone = 1 / (1 + math.exp(min(-hidden, 500)))  # in both observations
-        appears = 2 * gone * (1 - gone)
-        yes = prior * ((1 - gone**2) * changed + gone**2 * (1 - changed))
-        no = (1 - prior) * (appears * changed + (1 - appears) * (1 - changed))
+        both_seen = 1 / (1 + math.exp(min(hidden, 500))) ** 2
+        anyway = (1 - both_seen) * model.hidden_change.sigmoid().item()
+        yes, no = (
+            p * (change * changed + (1 - change) * (1 - changed))
+            for p, change in ((prior, both_seen + anyway), (1 - prior, anyway))
+        )
         assert model.contact(o, a, o).item() == pytest.approx(yes / (yes + no), rel=1e-4)
 
 

@@ -56,6 +56,14 @@ class Body(nn.Module, ABC):
         """Squared distance that turning from one pose to the other moves the body's tips, `[...]`."""
         return pose.new_zeros(pose.shape[:-1])
 
+    @property
+    def resizable(self) -> bool:
+        """Whether `resize` changes the size."""
+        return False
+
+    def resize(self, radius: Tensor) -> None:
+        """Set the mean radius, if it is learned."""
+
     def measure(self, unit: Tensor) -> None:
         """Convert the body's known lengths to units of the actions' root mean square."""
 
@@ -87,6 +95,15 @@ class Sized(Body):
     def measure(self, unit: Tensor) -> None:
         if self.known_radius is not None:
             self.log_radius.copy_((self.known_radius / unit).log())
+
+    @property
+    def resizable(self) -> bool:
+        return self.known_radius is None
+
+    @torch.no_grad()
+    def resize(self, radius: Tensor) -> None:
+        if self.resizable:
+            self.log_radius.copy_(radius.log())
 
     @property
     def radius(self) -> Tensor:

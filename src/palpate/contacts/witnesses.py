@@ -52,8 +52,8 @@ class Witnesses(nn.Module):
         if self.training:
             better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
             as_separate = self.places.apart | ~self.scenes.apart
-            self.placed.logical_or_(self.scenes.youden >= TELLING)
             self.lead.copy_((progress >= self.places_from) & better & as_separate)
+            self.placed.logical_or_(self._leading(lambda witness: witness.youden) >= TELLING)
         return torch.where(self.lead, by_place, by_scene)
 
     def distance(self, w: Tensor, w_next: Tensor, z: Tensor, z_next: Tensor) -> Tensor:

@@ -142,6 +142,9 @@ class Model(nn.Module, ABC):
         device work only."""
         return None
 
+    def adapt(self, share: float) -> None:
+        """Change what gradients cannot, every few steps, when `share` of the run is over; may wait for the device."""
+
     def refine(self, draw: Callable[[], Any], steps: int) -> None:
         """The refinement, after the last of `steps`: a fit to drawn batches."""
 

@@ -14,9 +14,10 @@ from copy import deepcopy
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from palpate.config import ModelConfig
+from palpate.contacts.relocation import Recent
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split
 from palpate.contacts.witnesses import PLACES_FROM, Witnesses
@@ -25,11 +26,13 @@ from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import DOUBT, SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contrastive import infonce
+from palpate.objects import Objects
 from palpate.refine import refine
 
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
 # Added to exp(-d_W / tau). Vectors change smoothly; they need a higher floor if most triples are contacts.
 PICTURES_FLOOR, VECTORS_FLOOR = 0.001, 0.1
+SEARCH_AT = (0.25, 0.35, 0.45, 0.55, 0.65)  # shares of the run at which a better place is searched
 REFINE_DOUBT = 0.005  # share of wrong contacts in the refinement; with a sharp boundary one would outweigh the rest
 
 
@@ -60,6 +63,8 @@ class Contact(Geometric):
         places = Scenes([self.make_split() for _ in range(count)], dimension=None)
         self.scenes = Witnesses(w, places, self.places_from)
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
+        self.recent = Recent(count, self.group.n)
+        self.searches = nn.Buffer(torch.zeros((), dtype=torch.long))  # for a better place, so far
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
 
     def make_split(self) -> Split:
@@ -79,6 +84,9 @@ class Contact(Geometric):
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         touching = self.logit(before, path) > 0
         changed = self.scenes.observe(w, w_next, before.position, after.position, touching, progress)  # [b, k]
+        if self.training:
+            apart, apart_next = self.apart(z_int, before), self.apart(z_int_next, after)
+            self.recent.store(path, before.position, apart, apart_next, changed)
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
@@ -129,6 +137,25 @@ class Contact(Geometric):
             distances = torch.cat([self.scene_distance(batch.o, batch.o_next) for batch in blocks])
             touching = torch.cat([self._predicted(batch.o, batch.a[:, None])[:, 0] > 0 for batch in blocks])
             self.scenes.recall(distances, touching)
+
+    # Places
+
+    def apart(self, z_int: Tensor, objects: Objects) -> Tensor:
+        """Positions of the objects relative to the agent, `[b, k, n]`."""
+        return self.group.difference(objects.position, self.group.position(z_int)[:, None])
+
+    @torch.no_grad()
+    def adapt(self, share: float) -> None:
+        """Look for a better place of each object a few times."""
+        if self.searches >= len(SEARCH_AT) or share < SEARCH_AT[int(self.searches)]:
+            return
+        self.searches.add_(1)
+        for i in range(len(self.head)):
+            body = self.head[i]
+            radius = body.size(self.recent.start.new_zeros(body.pose_width))
+            place = self.recent.better_place(i, radius, resize=body.resizable) if self.scenes.placed[i] else None
+            if place is not None:
+                self.head.relocate(i, place.offset, place.radius)
 
     # Refinement
 

@@ -15,7 +15,7 @@ from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.located import Located
-from palpate.objectives.contact import balanced_nll, rest_nll, spread_nearby, unshrinkable
+from palpate.objectives.contact import Hidden, balanced_nll, rest_nll, spread_nearby, unshrinkable
 from palpate.objectives.paper import stay
 from palpate.objects import NEVER, Objects
 from palpate.refine import Correction
@@ -25,6 +25,7 @@ SHARE_RANGE = (0.02, 0.98)
 # objects get hardly any gradient. With a refinement triples are fresh, and the boundary may be sharper.
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
+FIRST_CHANGE = 1.5  # log-odds that a scene changes if the object is hidden
 # The rest floor falls from LOOSE_REST to its setting over this part of the run. The object is found then, and the
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
@@ -51,6 +52,7 @@ class Geometric(Located):
         self.sharpest = SHARPEST if scene.refine else SOFTNESS[0]
         self.raw_softness = nn.Parameter(torch.full((objects,), FIRST_RAW_SOFTNESS))
         self.log_rest_scale = nn.Parameter(torch.full((objects,), FIRST_REST_SCALE).log())
+        self.hidden_change = nn.Parameter(torch.full((objects,), FIRST_CHANGE))
 
     def measure(self, sample: Batch, actions: Tensor | None = None) -> None:
         super().measure(sample, actions)
@@ -106,7 +108,8 @@ class Geometric(Located):
     def surprise(
         self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, doubt: Tensor | float
     ) -> Tensor:
-        logits, hidden = (self.logit(before, path), self.logit(after, path)), (before.hidden, after.hidden)
+        logits = self.logit(before, path), self.logit(after, path)
+        hidden = Hidden(before.hidden, after.hidden, self.hidden_change)
         return balanced_nll(*logits, hidden, changed, share, doubt).mean(0).sum()
 
     def stay_term(self, before: Objects, after: Objects, changed: Tensor, progress: Tensor) -> Tensor:
@@ -124,23 +127,23 @@ class Geometric(Located):
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
         """The posterior probability of a contact: geometry is the prior, the witness gives the likelihood of a change.
 
-        A scene also changes if the object appears or vanishes; it cannot change if the object is hidden in o and o'.
+        A scene with a hidden object changes at a rate of its own.
         """
         (z_int, before), (_, after) = self.located(self.inputs(o)), self.located(self.inputs(o_next))
         path = self.group.path(z_int, self.inputs.scaled(a))
         touched = self.logit(before, path).sigmoid().clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT)
-        hidden, hidden_next = before.hidden.sigmoid(), after.hidden.sigmoid()
+        seen = Hidden(before.hidden, after.hidden, self.hidden_change).seen().exp()
+        anyway = (1 - seen) * self.hidden_change.sigmoid()
         changed = super().contact(o, a, o_next).clamp(LEAST_CHANCE, 1 - LEAST_CHANCE)
 
         def likelihood(change: Tensor) -> Tensor:
             return change * changed + (1 - change) * (1 - changed)
 
-        contact = touched * likelihood(1 - hidden * hidden_next)
-        other = (1 - touched) * likelihood(hidden + hidden_next - 2 * hidden * hidden_next)
+        contact, other = touched * likelihood(seen + anyway), (1 - touched) * likelihood(anyway)
         return contact / (contact + other)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        scalars = [self.raw_softness, self.log_rest_scale]
+        scalars = [self.raw_softness, self.log_rest_scale, self.hidden_change]
         apart = [
             {"params": scalars, "lr_scale": LR_SCALE, "weight_decay": 0.0},
             *self.head.parameter_groups(),

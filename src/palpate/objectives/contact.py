@@ -3,6 +3,8 @@
 Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k] serves k objects.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -10,27 +12,38 @@ from torch.nn.functional import logsigmoid
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
 
-def change_nll(
-    contact: Tensor, changed: Tensor, hidden: tuple[Tensor, Tensor] | None = None, doubt: Tensor | float = 0.0
-) -> Tensor:
-    """-log P(changed) `[b]`, for log-odds [b] of a contact, and of an object that is hidden, in o and in o'.
+class Hidden(NamedTuple):
+    """Log-odds [b] that the object is hidden, in o and in o', and log-odds of a change if it is."""
+
+    before: Tensor
+    after: Tensor
+    change: Tensor
+
+    def seen(self) -> Tensor:
+        """log P(visible in both), `[b]`."""
+        return logsigmoid(-self.before) + logsigmoid(-self.after)
+
+    def gone(self) -> Tensor:
+        """log P(hidden in one or both), `[b]`."""
+        return torch.logaddexp(logsigmoid(self.before), logsigmoid(-self.before) + logsigmoid(self.after))
+
+
+def change_nll(contact: Tensor, changed: Tensor, hidden: Hidden | None = None, doubt: Tensor | float = 0.0) -> Tensor:
+    """-log P(changed) `[b]`, for log-odds [b] of a contact.
 
     A departure from the paper, whose L_+ only uses paths with contact. A path without contact shows where the body is
     not; both together determine the body's centre and radius.
 
-    A visible object changes the scene in a contact. An object that appears or vanishes changes it in any case, and one
-    that is hidden in both observations in none. So the body need not grow to where the agent hides the object, and the
-    unknown positions of hidden objects explain nothing.
+    A visible object changes the scene in a contact. A scene with a hidden object seems to change at a rate of its own,
+    whatever the path. So the body need not grow to where the agent hides the object.
 
     `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) P(changed): a false positive far away does not
     enlarge the body.
     """
     right = torch.where(changed, logsigmoid(contact), logsigmoid(-contact))
     if hidden is not None:
-        gone, gone_next = map(logsigmoid, hidden)
-        seen, seen_next = (logsigmoid(-x) for x in hidden)
-        appears = torch.logaddexp(gone + seen_next, seen + gone_next)
-        right = torch.logaddexp(seen + seen_next + right, torch.where(changed, appears, gone + gone_next))
+        anyway = torch.where(changed, logsigmoid(hidden.change), logsigmoid(-hidden.change))
+        right = torch.logaddexp(hidden.seen() + right, hidden.gone() + anyway)
     wrong = torch.as_tensor(doubt, dtype=right.dtype, device=right.device)
     return -torch.logaddexp(right + torch.log1p(-2 * wrong), wrong.log())
 
@@ -38,14 +51,14 @@ def change_nll(
 def balanced_nll(
     before: Tensor,
     after: Tensor,
-    hidden: tuple[Tensor, Tensor] | None,
+    hidden: Hidden | None,
     changed: Tensor,
     share: Tensor,
     doubt: Tensor | float = 0.0,
 ) -> Tensor:
     """-log P(changed) `[b]` from the log-odds of contact that o gives and those that o' gives for the same path.
 
-    `hidden` are the log-odds that the object is hidden, in o and in o'. Both classes weigh the same, whatever the
+    Both classes weigh the same, whatever the
     `share` of changes; otherwise rare contacts would let the body shrink to where contacts are certain. An object
     without contact stays, so the path constrains o' as much as o.
     """

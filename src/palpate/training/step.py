@@ -122,6 +122,7 @@ class Run:
         share = self.step / self.config.steps
         if self.step % ADAPT_EVERY == 0:  # not when readings are made: logging must not change a run
             self.feed.adapt(share)
+            self.plain.adapt(share)
         self.progress.fill_(share)
         for group, gate in self.gates:
             gate.fill_(share >= group["starts"])

@@ -1,0 +1,119 @@
+"""A search for a better place of the object, if the agent hides it now and then.
+
+An object that appears or vanishes changes the scene, like one that is touched. A large body between the object and its
+hiding places explains these changes as contacts, and no gradient leads away from it. So places nearby are compared
+directly: each must explain the contacts by paths, and all other changes by where the object is relative to the agent.
+Legend: N triples, k objects, n ambient dimension, r radii, c cells.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from palpate.geometry import Segment
+
+WINDOW = 4096  # stored triples
+FEWEST = 1024  # stored triples that a search needs
+PLACES, REACH = 144, 1.5  # places to compare, and how far they are from the present one along each axis, in radii
+SMALLER = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)  # radii to compare, relative to the present one
+CELLS, OUTLIERS = 64, 0.01  # cells of relative positions; share of positions beyond the borders of all cells
+ROUNDS = 8  # of expectation maximisation
+LEAST_RATE = 1e-3  # of changes, and of none
+GAIN = 0.01  # least gain of log-likelihood per triple; a smaller one may be due to the body's shape
+
+
+class Place(NamedTuple):
+    offset: Tensor  # [n] from the present place
+    radius: Tensor  # []
+    gain: Tensor  # [] log-likelihood per triple, above that of the present place
+
+
+class Recent(nn.Module):
+    """The last triples of training: paths, relative positions and changes; device work only."""
+
+    def __init__(self, count: int, n: int) -> None:
+        super().__init__()
+        self.start = nn.Buffer(torch.zeros(WINDOW, n))
+        self.move = nn.Buffer(torch.zeros(WINDOW, n))
+        self.object = nn.Buffer(torch.zeros(WINDOW, count, n))
+        self.apart = nn.Buffer(torch.zeros(WINDOW, count, 2 * n))  # objects relative to the agent, in o and in o'
+        self.changed = nn.Buffer(torch.zeros(WINDOW, count, dtype=torch.bool))
+        self.next = nn.Buffer(torch.zeros((), dtype=torch.long))  # rows stored so far
+
+    @torch.no_grad()
+    def store(self, path: Segment, position: Tensor, apart: Tensor, apart_next: Tensor, changed: Tensor) -> None:
+        """Store a batch with positions [b, k, n] in o and positions relative to the agent, in o and in o'."""
+        rows = (self.next + torch.arange(len(changed), device=changed.device)) % WINDOW
+        columns = (path.start, path.move, position, torch.cat((apart, apart_next), -1), changed)
+        for kept, column in zip((self.start, self.move, self.object, self.apart, self.changed), columns, strict=True):
+            kept.index_copy_(0, rows, column.to(kept.dtype))
+        self.next.add_(len(changed))
+
+    def better_place(self, index: int, radius: Tensor, *, resize: bool) -> Place | None:
+        """The best place of object `index`, if it is clearly better than the present one; waits for the device."""
+        count = min(int(self.next), WINDOW)
+        if count < FEWEST:
+            return None
+        path = Segment(self.start[:count], self.move[:count])
+        position, changed = self.object[:count, index], self.changed[:count, index]
+        n = position.shape[1]
+        cells = torch.stack([_cells(x) for x in self.apart[:count, index].split(n, 1)])  # [2, N]
+        radii = radius * torch.tensor(SMALLER if resize else (1.0,), device=radius.device)
+        along = torch.linspace(-REACH, REACH, max(3, round(PLACES ** (1 / n))), device=radius.device) * radius
+        offsets = [torch.zeros_like(position[0]), *(torch.stack(x) for x in itertools.product(along, repeat=n))]
+
+        def explained(offset: Tensor) -> Tensor:
+            return explanation(path.distance2(position + offset).sqrt(), radii, cells, changed)
+
+        scores = torch.stack([explained(offset) for offset in offsets])  # [places, r]
+        best = scores.flatten().argmax()
+        gain = scores.flatten()[best] - scores[0, 0]
+        if gain < GAIN:
+            return None
+        return Place(offsets[int(best) // len(radii)], radii[best % len(radii)], gain)
+
+
+def explanation(distance: Tensor, radii: Tensor, cells: Tensor, changed: Tensor) -> Tensor:
+    """Log-likelihood per triple `[r]` of changes [N], for each radius.
+
+    Paths nearer than the radius change the scene at one rate. Otherwise it changes if the object is hidden, in o or in
+    o', and that happens in each cell at a rate of its own. `cells` [2, N] are those of o and o'.
+    """
+    touching = distance < radii[:, None]  # [r, N]
+    count = touching.sum(1)
+    often = ((touching & changed).sum(1) / count.clamp(min=1)).clamp(0.5, 1 - LEAST_RATE)[:, None]
+    free = (~touching).to(distance.dtype)
+    rate = free.new_full((len(radii), CELLS), 0.2)
+    seen = _summed(cells, [free, free])
+    for _ in range(ROUNDS):
+        hidden = [rate[:, cell] for cell in cells]
+        any_hidden = _any(hidden)
+        due = [free * changed * one / any_hidden for one in hidden]
+        caused = _summed(cells, due)
+        rate = (caused + 0.5) / (seen + 2.0)  # few observations of a cell say little
+    any_hidden = _any([rate[:, cell] for cell in cells])
+    chance = torch.where(touching, often, any_hidden)
+    return torch.where(changed, chance, 1 - chance).log().mean(1)
+
+
+def _summed(cells: Tensor, weights: list[Tensor]) -> Tensor:
+    """Sums `[r, c]` of weights [r, N] over the triples whose observations are in a cell."""
+    total = weights[0].new_zeros(len(weights[0]), CELLS)
+    for cell, weight in zip(cells, weights, strict=True):
+        total.index_add_(1, cell, weight)
+    return total
+
+
+def _any(hidden: list[Tensor]) -> Tensor:
+    return (1 - (1 - hidden[0]) * (1 - hidden[1])).clamp(LEAST_RATE, 1 - LEAST_RATE)
+
+
+def _cells(apart: Tensor) -> Tensor:
+    """Number of the cell, `[N]`, for positions [N, n] relative to the agent."""
+    n = apart.shape[1]
+    side = max(2, int(CELLS ** (1 / n)))
+    low, high = apart.quantile(OUTLIERS, 0), apart.quantile(1 - OUTLIERS, 0)
+    along = ((apart - low) / (high - low).clamp(min=1e-9) * side).long().clamp(0, side - 1)
+    return (along * side ** torch.arange(n, device=apart.device)).sum(1).clamp(max=CELLS - 1)

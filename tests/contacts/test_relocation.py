@@ -1,0 +1,84 @@
+"""The search for a better place: an agent that hides the object, and a body that explains this as contacts."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from palpate.contacts.relocation import CELLS, FEWEST, WINDOW, Recent, explanation
+from palpate.geometry import Segment
+
+RADIUS = 0.1
+
+
+def walked(count: int, n: int = 2, mast: float = 0.0, seed: int = 0) -> tuple[Segment, Tensor, Tensor]:
+    """Random paths, objects and changes: contacts, and objects that vanish or appear above the agent."""
+    start, end, thing = torch.rand(3, count, n, generator=torch.Generator().manual_seed(seed))
+    path = Segment(start, end - start)
+
+    def hidden(agent: Tensor) -> Tensor:
+        apart = thing - agent
+        return (apart[:, 0].abs() < mast) & (apart[:, -1] > 0) & (apart[:, -1] < 0.4)
+
+    return path, thing, (path.distance2(thing) < RADIUS**2) | (hidden(start) != hidden(end))
+
+
+def stored(path: Segment, place: Tensor, changed: Tensor) -> Recent:
+    recent = Recent(1, place.shape[1])
+    end = path.start + path.move
+    for rows in torch.arange(len(place)).split(256):
+        at = place[rows]
+        apart = [(at - x[rows])[:, None] for x in (path.start, end)]
+        recent.store(Segment(path.start[rows], path.move[rows]), at[:, None], *apart, changed[rows, None])
+    return recent
+
+
+@pytest.mark.parametrize("wrong", [(0.0, -0.09), (0.04, -0.07)])
+def test_a_body_in_the_shadow_is_moved_to_the_object(wrong: tuple[float, float]) -> None:
+    path, thing, changed = walked(4000, mast=0.1)
+    shifted = thing + torch.tensor(wrong)
+    place = stored(path, shifted, changed).better_place(0, torch.tensor(0.17), resize=True)
+    assert place is not None
+    assert (shifted + place.offset - thing).norm(dim=1).max() < 0.035  # the places are 0.046 apart
+    assert place.radius.item() == pytest.approx(RADIUS, abs=0.03)
+
+
+@pytest.mark.parametrize(("n", "mast"), [(1, 0.0), (2, 0.0), (2, 0.1), (3, 0.0)])
+def test_a_right_place_is_kept(n: int, mast: float) -> None:
+    path, thing, changed = walked(4000, n, mast)
+    assert stored(path, thing, changed).better_place(0, torch.tensor(RADIUS), resize=True) is None
+
+
+def test_a_known_radius_is_kept() -> None:
+    path, thing, changed = walked(4000, mast=0.1)
+    place = stored(path, thing + torch.tensor([0.0, -0.12]), changed).better_place(
+        0, torch.tensor(RADIUS), resize=False
+    )
+    assert place is not None
+    assert place.radius.item() == pytest.approx(RADIUS)
+
+
+def test_few_triples_decide_nothing() -> None:
+    path, thing, changed = walked(FEWEST - 1, mast=0.1)
+    assert stored(path, thing - 0.1, changed).better_place(0, torch.tensor(0.17), resize=True) is None
+
+
+def test_the_oldest_triples_are_forgotten() -> None:
+    path, thing, changed = walked(WINDOW, mast=0.1)
+    recent = stored(path, thing, ~changed)
+    for rows in torch.arange(WINDOW).split(100):  # does not divide the window
+        at = thing[rows]
+        apart = [(at - x[rows])[:, None] for x in (path.start, path.start + path.move)]
+        recent.store(Segment(path.start[rows], path.move[rows]), at[:, None], *apart, changed[rows, None])
+    assert torch.equal(recent.changed[:, 0], changed)
+
+
+def test_the_likelihood_by_hand() -> None:
+    """One cell for all: a quarter of the paths touch and all of them change; of the others a quarter change."""
+    distance = torch.tensor([0.0, 1.0, 1.0, 1.0]).repeat(400)
+    changed = torch.cat((torch.ones(400, dtype=torch.bool), torch.arange(1200) % 4 == 0))
+    distance = distance.reshape(400, 4).T.flatten()
+    cells = torch.zeros(2, 1600, dtype=torch.long)
+    (found,) = explanation(distance, torch.tensor([0.5]), cells, changed)
+    expected = 0.75 * (0.25 * torch.tensor(0.25).log() + 0.75 * torch.tensor(0.75).log())
+    assert found.item() == pytest.approx(expected.item(), abs=5e-3)
+    assert CELLS > 1
