@@ -53,7 +53,7 @@ def test_positions_do_not_lead_while_they_are_inaccurate() -> None:
 def test_a_witness_that_separates_is_not_given_up_for_one_that_does_not() -> None:
     """W misses some contacts but separates the others; positions find more of them, with a blurred boundary."""
     made, _, _ = observed(LATE, w_step=[9.0, 9.0], z_step=[0.35, 9.0])
-    assert not made.places.apart[0]
+    assert not made.places.has_valley[0]
     assert made.lead.tolist() == [False, False]
 
 

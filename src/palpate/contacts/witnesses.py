@@ -50,7 +50,7 @@ class Witnesses(nn.Module):
         by_place = self.places.observe(z, z_next, touching)
         if self.training:
             better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
-            as_separate = self.places.apart | ~self.scenes.apart
+            as_separate = self.places.has_valley | ~self.scenes.has_valley
             self.lead.copy_((progress >= self.places_from) & better & as_separate)
         return torch.where(self.lead, by_place, by_scene)
 
@@ -73,8 +73,8 @@ class Witnesses(nn.Module):
 
     def reliable(self, contact: Tensor) -> Tensor:
         """Contacts `[b]` with any object whose two classes are separated; device work only."""
-        apart = self._leading(lambda witness: witness.apart)
-        return (contact & apart).any(1)
+        separated = self._leading(lambda witness: witness.has_valley)
+        return (contact & separated).any(1)
 
     def _leading(self, answer: Callable[[Scenes], Tensor]) -> Tensor:
         return torch.where(self.lead, answer(self.places), answer(self.scenes))
