@@ -92,10 +92,9 @@ def _measured(model: Representation, test: Labelled) -> Drawn:
         notes = [shown.note] if shown.note else []
     threshold = model.model.threshold()
     if threshold is not None:
-        value, on = threshold
         blocks = map(triples.rows, triples.blocks())
         distances = torch.cat([model.distances(rows.o, rows.o_next) for rows in blocks])
-        figures["distances"] = distance_histogram(distances, value, truth.contact, on=on)
+        figures["distances"] = distance_histogram(distances, threshold, truth.contact)
     if model.config.n == 2:
         figures["error"] = error_map(encoding, truth)
     return figures, notes

@@ -80,6 +80,7 @@ def test_everything_is_asked_of_the_witness_that_leads() -> None:
     torch.testing.assert_close(made.share, touched.float().mean(0), atol=0.02, rtol=0)
     assert made.split(0) is made.places.split(0)
     assert made.split(1) is made.scenes.split(1)
+    assert [made.compares_positions(i) for i in range(K)] == [True, False]
     assert made.separation() > 0.5
     assert made.reliable(torch.tensor([[True, False], [False, False]])).tolist() == [True, False]
 

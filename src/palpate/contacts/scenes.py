@@ -38,6 +38,10 @@ class Scenes(nn.Module):
         assert isinstance(split, Split)
         return split
 
+    def compares_positions(self, index: int) -> bool:
+        """Whether the distances of this object are between its positions; otherwise they are in W."""
+        return self.dimension is None
+
     def forward(self, raw: Tensor) -> Tensor:
         """Points `[b, k, m]` of W."""
         assert self.dimension is not None

@@ -83,6 +83,10 @@ class Witnesses(nn.Module):
         """The split of the leading witness."""
         return (self.places if self.lead[index] else self.scenes).split(index)
 
+    def compares_positions(self, index: int) -> bool:
+        """Whether positions lead for this object."""
+        return bool(self.lead[index])
+
     def separation(self) -> float:
         """The separation of the worst split."""
         return min(self.split(i).separation() for i in range(len(self)))
