@@ -60,7 +60,7 @@ def overlay(
     project: Projection | None = None,
     border: Tensor | None = None,
 ) -> Figure:
-    """Estimates on the first pictures of [b, c, h, w]: agent, object, and the learned body around it.
+    """Estimates on the first pictures of [b, c, h, w], of one camera: agent, object, and the learned body around it.
 
     `project` maps points [k, 2] of the encoding's frame to pixels [k, 2], x to the right and y down; for a perspective
     camera use a `palpate.projection.Homography`. A picture from above has an `extent` instead: the rectangle (left,
