@@ -18,7 +18,7 @@ import palpate
 from palpate.cli.parsing import parse
 from palpate.collecting.readings import Moment
 from palpate.figures import overlay
-from palpate.metrics import axis_error
+from palpate.metrics import affine_probe, axis_error
 
 ID = "gym_pusht:gym_pusht/PushT-v0"
 SIDE = 512  # of the arena, PushT's own unit
@@ -138,7 +138,7 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
         known_places = {"observation": few.transitions.rows(slice(None)).o}
         model = model.align(known_places | {"agent": few.truth.agent, "object": few.truth.object})
         o, truth = unseen.transitions.rows(slice(None)).o, unseen.truth
-        found = model.encode(o)
+        found, known_found = model.encode(o), model.encode(known_places["observation"])
         all_scores = palpate.evaluate(model, unseen, reference=few).as_dict()
     agent, block = (found.agent - truth.agent).norm(dim=1), (found.object - truth.object).norm(dim=1)
     scores = {
@@ -147,6 +147,11 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
         "block error, 90 %": float(block.quantile(0.9)),
         "agent error, median, % of the side": 100 * float(agent.median()) / SIDE,
         "block error, median, % of the side": 100 * float(block.median()) / SIDE,
+    }
+    latents = [torch.cat((encoding.agent, encoding.object), 1) for encoding in (known_found, found)]
+    scores |= {
+        "agent, linear probe, standardised": probe_error(latents[0], few.truth.agent, latents[1], truth.agent),
+        "block, linear probe, standardised": probe_error(latents[0], few.truth.object, latents[1], truth.object),
     }
     if found.orientation is not None and truth.angle is not None:
         wrong = axis_error(found.orientation, truth.angle)
@@ -157,6 +162,19 @@ def measure(model: palpate.Representation, data: Path, test: Path, *, picture: P
     line = model.border(o[some])
     overlay(o[some], drawn, true, extent=(0, SIDE, SIDE, 0), border=line).savefig(picture, dpi=110)  # y points down
     return scores | all_scores
+
+
+def probe_error(known: torch.Tensor, known_true: torch.Tensor, found: torch.Tensor, true: torch.Tensor) -> float:
+    """Mean squared error of a linear probe in standardised coordinates, as tables of world models report it.
+
+    A least-squares affine map from latents `known` [N, d] to true positions `known_true` [N, n] is applied to the
+    latents `found` [b, d] of other rows and compared with their `true` [b, n]. The mean and standard deviation of
+    `known_true` standardise each coordinate; a constant predictor has an error of about 1.
+    """
+    mean, deviation = known_true.double().mean(0), known_true.double().std(0)
+    probe = affine_probe(known.double(), (known_true.double() - mean) / deviation)  # [d + 1, n]
+    answer = found.double() @ probe[:-1] + probe[-1]
+    return float((answer - (true.double() - mean) / deviation).square().mean())
 
 
 if __name__ == "__main__":

@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from faults import States, log, mixture, noise, pictures, states
+from faults import States, log, mixture, noise, pictures, pushes, states
 
 import palpate
-from palpate.data.transitions import Transitions
+from palpate.contacts.witnesses import PLACES_FROM
+from palpate.data.transitions import Batch, Transitions
 from palpate.doctor import check, probe
 from palpate.doctor.probe import small
 from palpate.doctor.verdict import judge, undecided
 from palpate.geometry import Segment
+from palpate.networks import Branch
 from palpate.training.loop import Interrupted
 
 COUNT = 2500
+REACH = 0.12  # distance of centres at which agent and object touch
 
 
 @pytest.fixture(autouse=True)
@@ -221,6 +224,57 @@ class TestUse:
         assert small(triples, np.arange(4)).o.shape == (4, 3, 12, 28)
 
 
+def told(scene: Callable[[States], States]) -> tuple[dict[str, float], dict[str, str], bool]:
+    """Measurements and findings of a probe whose positions are exact, while W also follows the agent a little; and
+    whether positions lead."""
+    made = scene(pushes(120, REACH))
+
+    def see(agent: torch.Tensor, thing: torch.Tensor) -> torch.Tensor:
+        return torch.cat((agent, thing), 1)
+
+    rows = small(log(made, see=see), np.arange(len(made.contact)))
+    trial = probe.Trial(rows, 0.0, progress=False)
+    model, x = trial.model, trial.model.inputs(rows.o)
+    unit = model.inputs.unit
+
+    def read_out(branch: Branch, *columns: torch.Tensor) -> None:
+        """The branch becomes the affine map from scaled observations to these numbers."""
+        basis = torch.cat((x, torch.ones(len(x), 1)), 1).double()
+        found = torch.linalg.lstsq(basis, torch.cat(columns, 1).double()).solution.float()
+        branch.encoder, branch.head = torch.nn.Identity(), torch.nn.Linear(4, found.shape[1])
+        branch.head.weight.data, branch.head.bias.data = found[:-1].T.contiguous(), found[-1]
+
+    agent, thing = rows.o.split(2, 1)
+    read_out(model.phi_int, agent / unit)
+    read_out(model.phi_ext, thing / unit, torch.full((len(x), 1), -8.0))  # never hidden
+    read_out(model.phi_cont, thing - 0.5, agent - 0.5, torch.full((len(x), 4), 0.1))
+    model.head[0].log_radius.data.copy_((REACH / unit).log())
+    model.train()
+    for batch in zip(*(side.split(256) for side in trial.kept), strict=True):
+        model.loss(Batch(*batch), torch.Generator(), torch.tensor(PLACES_FROM))
+    model.eval()
+    seen = trial.measure()
+    return seen, {finding.name: finding.severity for finding in judge(seen)}, bool(model.scenes.lead[0])
+
+
+def test_small_pushes_are_found_by_the_objects_positions() -> None:
+    """As in `fit`. Without positions, these data would have a finding."""
+    seen, found, lead = told(lambda made: made)
+    assert (found, lead) == ({}, True)
+    assert seen["separation"] > 0.8
+    assert seen["explained"] > 0.95
+
+
+def test_pushes_of_an_object_that_drifts_are_not_found() -> None:
+    def drifting(made: States) -> States:
+        drifted = made.object_next + 0.05 * noise(made.object.shape)
+        return made._replace(object_next=torch.where(made.contact[:, None], made.object_next, drifted))
+
+    seen, found, _ = told(drifting)
+    assert set(found) == {"no-two-classes"}
+    assert seen["separation"] < 0.2
+
+
 def test_a_finding_with_a_failed_precondition_is_not_judged() -> None:
     seen = {
         "residual": 0.9,
@@ -256,9 +310,11 @@ def test_small_motions_of_the_object_count_as_contacts() -> None:
     assert judge(seen) == []
     (unclear,) = judge(seen | {"separation": -0.2})
     assert (unclear.name, unclear.severity) == ("no-two-classes", "warning")  # geometry knows the contacts already
+    assert "a full training may separate them" in str(unclear)
     for otherwise in ({"explained": 0.62, "contact_share": 0.3, "moving_share": 0.1}, {"moving_share": 0.3}):
         (forbidden,) = judge(seen | {"separation": -0.2} | otherwise)
         assert (forbidden.name, forbidden.severity) == ("no-two-classes", "blocking")
+        assert "a full training" not in str(forbidden)
     assert [finding.name for finding in judge(seen | {"contact_share": 0.01})] == ["few-contacts"]
     assert [finding.name for finding in judge(seen | {"explained": 0.55})] == ["no-contacts"]
     early = seen | {"separation": 0.2, "explained": 0.6}

@@ -13,7 +13,7 @@ from torch import Tensor
 from palpate.data.labelled import Truth
 from palpate.envs.sprites import Scene, Sprites, SpritesConfig
 from palpate.figures import BLUE, ORANGE, curves, distance_histogram, draw_errors, error_map, overlay
-from palpate.methods.base import Encoding
+from palpate.methods.base import Encoding, Threshold
 
 ROWS = [
     {"step": s, "agent": 1 / s, "contrast": 5 / s, "contact": 2 / s, "stay": 3 / s}
@@ -176,7 +176,7 @@ def test_curves_without_losses_or_anything() -> None:
 def test_histogram_counts_each_class_around_the_threshold(on: str, threshold: float) -> None:
     d = torch.tensor([0.0, 1e-4, 1e-3, 1e-3, 0.5, 1.0, 2.0])
     contact = torch.tensor([False] * 4 + [True] * 3)
-    figure = distance_histogram(d, torch.tensor(threshold), contact, on)
+    figure = distance_histogram(d, Threshold(threshold, on), contact)
     (axes,) = figure.axes
     untouched, touched = axes.containers
     assert (sum(bar.get_height() for bar in untouched), sum(bar.get_height() for bar in touched)) == (4, 3)
@@ -189,9 +189,17 @@ def test_histogram_counts_each_class_around_the_threshold(on: str, threshold: fl
 
 
 def test_histogram_without_truth_is_one_class() -> None:
-    (axes,) = distance_histogram(torch.full((5,), 0.1), -1.0).axes  # all equal
+    (axes,) = distance_histogram(torch.full((5,), 0.1), Threshold(-1.0)).axes  # all equal
     (bars,) = axes.containers
     assert sum(bar.get_height() for bar in bars) == 5
+
+
+def test_a_histogram_names_the_distances_that_it_shows() -> None:
+    labels = [
+        distance_histogram(torch.rand(9), Threshold(-1.0, positions=positions)).axes[0].get_xlabel()
+        for positions in (False, True)
+    ]
+    assert labels == ["$d_W(w, w')$", "$|z_{ext} - z_{ext}'|^2$"]
 
 
 def test_error_map_means_and_arrows() -> None:

@@ -12,7 +12,7 @@ BOUND = 6e-3  # seeds 0 and 1 end at 1.1e-3 and 1.3e-3, an untrained model above
 
 @pytest.mark.slow
 def test_sprites_from_pixels() -> None:
-    test = collect("palpate/Sprites-v0", 2000, seed=9, labelled=True, size=SIZE)
+    test = collect("palpate/Sprites-v0", 1000, seed=9, labelled=True, size=SIZE)
     settings = {"encoder": "small", "batch_size": 64, "learning_rate": 3e-3, "device": "cpu", "progress": False}
     stream = stream_world("palpate/Sprites-v0", size=SIZE)
     with pytest.warns(UserWarning, match="triples with and without contact do not separate"):

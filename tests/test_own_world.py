@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -59,7 +60,25 @@ def test_the_example_measures_and_draws(folder: Path) -> None:
     assert scores["count"] == 20
     assert scores["block error, median"] == pytest.approx(5.12 * scores["block error, median, % of the side"])
     assert 0 <= scores["orientation error, median (rad)"] <= np.pi / 2
+    assert all(scores[f"{name}, linear probe, standardised"] > 0 for name in ("agent", "block"))
     assert (folder / "run" / "pusht.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_linear_probe_on_known_numbers() -> None:
+    """Positions with noise of a tenth of their deviation, seen through any affine map, leave an error of 0.01."""
+    probe_error = runpy.run_path(str(EXAMPLE))["probe_error"]
+    draw = torch.Generator().manual_seed(0)
+    true = torch.tensor([300.0, 20.0]) + torch.tensor([100.0, 3.0]) * torch.randn(4000, 2, generator=draw)
+    mixed = torch.randn(2, 5, generator=draw)
+
+    def latent(noise: float) -> torch.Tensor:
+        noisy = true + noise * torch.tensor([100.0, 3.0]) * torch.randn(4000, 2, generator=draw)
+        return 7 + noisy @ mixed
+
+    known, other = slice(0, 2000), slice(2000, None)
+    for noise, error in ((0.0, 0.0), (0.1, 0.01), (1.0, 0.5), (1e3, 1.0)):
+        z = latent(noise)
+        assert probe_error(z[known], true[known], z[other], true[other]) == pytest.approx(error, rel=0.06, abs=1e-6)
 
 
 @pytest.mark.slow

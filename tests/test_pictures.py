@@ -79,6 +79,22 @@ def test_the_projection_of_other_worlds_is_estimated() -> None:
     assert pictures.backdrop({}, o[:, 0, 0], truth) is None  # vectors
 
 
+def test_one_of_several_grey_cameras_is_a_backdrop(tmp_path: Path) -> None:
+    """Three cameras with one channel each are not one picture in colours, not even after saving."""
+    labelled = unknown()
+    grey = labelled.transitions.rows(slice(None)).o.float().mean(1)  # [N, h, w]
+    views = torch.stack((grey, grey.flip(-1), grey.flip(-2)), 1)[:, :, None]  # [N, v, 1, h, w]
+    seen = Transitions(observation=views, action=labelled.transitions.action, next_observation=views)
+    Labelled(seen, labelled.truth).save(tmp_path / "log.h5")
+    with Labelled.open(tmp_path / "log.h5") as stored:
+        assert stored.transitions.views == 3
+        shown = pictures.backdrop(stored.transitions.attributes, stored.transitions.rows(slice(None)).o, stored.truth)
+    assert shown is not None
+    assert torch.equal(shown.pictures, grey[:8, None])
+    gaps = shown.project(labelled.truth.object) - Homography.of_extent((0, 1, 0, 1), 20, 20)(labelled.truth.object)
+    assert np.median(np.linalg.norm(gaps, axis=1)) < 0.6
+
+
 @pytest.mark.slow
 def test_an_overlay_without_true_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's own positions show where the plane is, once they are learned; here the truth stands in."""

@@ -115,12 +115,18 @@ def test_what_would_be_ignored_is_refused(options: dict[str, Any], says: str) ->
         ({"scene": {"refine": True}}, SET, "refine is True; leave it out: a refinement needs fresh triples"),
         ({"training": {"chosen_moves": 0.5}}, SET, "chosen_moves is 0.5; leave it out: the moves of a data set"),
         ({"training": {"chosen_moves": 0.5}}, STREAM._replace(steerable=False), "this world is not steerable"),
+        ({"training": {"batch_size": 8}}, SET._replace(triples=9), "there are 9 triples for batches of 8"),
         ({"training": {"augment": "light"}}, SET._replace(shape=(6,)), "augment is 'light'; leave it out"),
     ],
 )
 def test_what_the_data_do_not_allow(options: dict[str, Any], facts: Facts, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         plan(asked(**options), facts)
+
+
+def test_the_keywords_of_fit_are_settings() -> None:
+    made = Asked.of(method="vae", encoder="small", training=TrainingConfig(seed=3, steps=9), steps=4, egocentric=False)
+    assert made == asked({"seed": 3, "steps": 4}, method="vae", encoder="small")
 
 
 def test_switched_off_is_not_asked_for() -> None:

@@ -4,7 +4,8 @@ import difflib
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from palpate import __version__
 from palpate.checkpoint import checksum
-from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
+from palpate.config import Encoder, TrainingConfig
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
@@ -121,20 +122,23 @@ def fit(
         )
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}{hint}")
-    config = replace(training or TrainingConfig(), **changes)
-    place = None if out is None else Path(out)
-    demand_place(place, resume=resume, overwrite=overwrite)
-    device = training_device(config)
-    torch.manual_seed(config.seed)
-    scene = ObjectiveConfig(body=body, radius=radius, egocentric=egocentric, refine=refine, rest_floor=rest_floor)
-    asked = Asked(
+    asked = Asked.of(
         method=method,
         objective=objective,
         encoder=encoder,
         shrink=shrink,
-        scene=scene,
-        training=config,
+        body=body,
+        radius=radius,
+        egocentric=egocentric,
+        refine=refine,
+        rest_floor=rest_floor,
+        training=training,
+        **changes,
     )
+    place = None if out is None else Path(out)
+    demand_place(place, resume=resume, overwrite=overwrite)
+    device = training_device(asked.training)
+    torch.manual_seed(asked.training.seed)
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
     origin = origin_of(data) | origin_of(test, "test")
@@ -206,6 +210,17 @@ def watched(test: Any) -> Labelled | None:
     if not isinstance(test, Labelled):
         raise ValueError(f"test is {test!r}; allowed are labelled triples (palpate.Labelled) or a file of them")
     return test.subset(slice(0, min(len(test), WATCHED_ROWS)))
+
+
+@contextmanager
+def opened_test(test: Any) -> Iterator[Labelled | None]:
+    """The test triples as in `watched`; a file is closed afterwards."""
+    labelled = watched(test)
+    try:
+        yield labelled
+    finally:
+        if labelled is not None and isinstance(test, str | os.PathLike):
+            labelled.close()
 
 
 def _warn_of_seen(test: Transitions, triples: Transitions) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from palpate.contacts.split import SMALLEST
 from palpate.data.labelled import Truth
-from palpate.methods.base import Encoding
+from palpate.methods.base import Encoding, Threshold
 from palpate.projection import Extent, Homography, Projection
 
 Array = NDArray[Any]
@@ -45,6 +45,8 @@ TERMS = (
     "reconstruction",
     "prior",
 )
+# What a histogram of distances shows; positions are in units of the actions' root mean square.
+SCENE_MOVED, POSITIONS_MOVED = "$d_W(w, w')$", "$|z_{ext} - z_{ext}'|^2$"
 FAINTEST = 0.15  # opacity of an object that is surely hidden
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, GREY)
 
@@ -58,7 +60,7 @@ def overlay(
     project: Projection | None = None,
     border: Tensor | None = None,
 ) -> Figure:
-    """Estimates on the first pictures of [b, c, h, w]: agent, object, and the learned body around it.
+    """Estimates on the first pictures of [b, c, h, w], of one camera: agent, object, and the learned body around it.
 
     `project` maps points [k, 2] of the encoding's frame to pixels [k, 2], x to the right and y down; for a perspective
     camera use a `palpate.projection.Homography`. A picture from above has an `extent` instead: the rectangle (left,
@@ -160,23 +162,21 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def distance_histogram(
-    distances: Tensor, threshold: Tensor | float, contact: Tensor | None = None, on: str = "log"
-) -> Figure:
-    """Histogram of d_W(w, w') [N] on a logarithmic axis, with the threshold that splits it (paper, Sec. 4.2).
+def distance_histogram(distances: Tensor, threshold: Threshold, contact: Tensor | None = None) -> Figure:
+    """Histogram of squared distances [N] on a logarithmic axis, with the threshold that splits it (paper, Sec. 4.2).
 
-    `threshold` is on the scale that the split was made `on`, as `Split.threshold` is. With the true `contact` [N] each
-    class has its colour.
+    With the true `contact` [N] each class has its colour.
     """
     figure = blank(5.2, 3.2)
-    axes = panel(figure, 1, 1, xlabel="$d_W(w, w')$", ylabel="triples")
-    draw_distances(axes, _array(distances), float(threshold), None if contact is None else _array(contact), on)
+    axes = panel(figure, 1, 1, ylabel="triples")
+    draw_distances(axes, _array(distances), threshold, None if contact is None else _array(contact))
     axes.legend(frameon=False, fontsize=9)
     return figure
 
 
-def draw_distances(axes: Axes, distances: Array, threshold: float, contact: Array | None, on: str) -> None:
+def draw_distances(axes: Axes, distances: Array, threshold: Threshold, contact: Array | None) -> None:
     """The histogram of distances [N], by the true contacts [N] where they are known, and the threshold."""
+    axes.set_xlabel(POSITIONS_MOVED if threshold.positions else SCENE_MOVED)
     d = np.maximum(distances, SMALLEST)
     bins = np.geomspace(d.min() / 1.1, d.max() * 1.1, 61).tolist()
     if contact is None:
@@ -185,7 +185,7 @@ def draw_distances(axes: Axes, distances: Array, threshold: float, contact: Arra
         touched = contact.astype(bool)
         axes.hist(d[~touched], bins=bins, color=BLUE, alpha=0.75, label="no contact")
         axes.hist(d[touched], bins=bins, color=ORANGE, alpha=0.75, label="contact")
-    cut = float(np.exp(threshold)) if on == "log" else threshold
+    cut = float(np.exp(threshold.value)) if threshold.on == "log" else threshold.value
     axes.axvline(cut, color="black", linestyle=":", linewidth=1.4, label="threshold")
     axes.set_xscale("log")
 

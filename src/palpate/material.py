@@ -106,11 +106,6 @@ def _from_set(
     data: Transitions | Labelled, traits: Traits, config: SettledTraining, device: torch.device, group: Group
 ) -> Material:
     triples = triples_of(data)
-    if len(triples) < config.batch_size + 2:
-        raise ValueError(
-            f"there are {len(triples)} triples for batches of {config.batch_size}; collect more, or use a smaller "
-            "batch_size"
-        )
     sample = triples.rows(_spread_rows(triples))
     require_variety(sample)
     if not traits.unsupervised:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from palpate.api import evaluate
+from palpate.data.arrays import count_views
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.disk import as_json, write_whole
@@ -92,10 +93,9 @@ def _measured(model: Representation, test: Labelled) -> Drawn:
         notes = [shown.note] if shown.note else []
     threshold = model.model.threshold()
     if threshold is not None:
-        value, on = threshold
         blocks = map(triples.rows, triples.blocks())
         distances = torch.cat([model.distances(rows.o, rows.o_next) for rows in blocks])
-        figures["distances"] = distance_histogram(distances, value, truth.contact, on=on)
+        figures["distances"] = distance_histogram(distances, threshold, truth.contact)
     if model.config.n == 2:
         figures["error"] = error_map(encoding, truth)
     return figures, notes
@@ -107,15 +107,20 @@ def _estimated(model: Representation, triples: Transitions) -> Drawn:
     if not (kind.places_object and kind.tells_apart and config.n == 2 and config.picture):
         return {}, []
     o = triples.rows(np.unique(np.linspace(0, len(triples) - 1, MOST_PICTURES).astype(int))).o
-    encoding = model.encode(o)
-    project = _estimate(o, encoding.object, encoding.confidence)
+    pictures, encoding = _first_view(o, triples.attributes), model.encode(o)
+    project = _estimate(pictures, encoding.object, encoding.confidence)
     if project is None:
         return {}, []
     shown = torch.linspace(0, len(o) - 1, min(OVERLAID, len(o))).long()
     some = Encoding(*(None if x is None else x[shown] for x in encoding))  # type: ignore[arg-type]
     shift = " It fits the object, so a constant offset of the object appears as a shift of the agent."
     note = ESTIMATED.format("learned") + shift
-    return {"overlay": overlay(o[shown], some, project=project, border=model.border(o[shown]))}, [note]
+    return {"overlay": overlay(pictures[shown], some, project=project, border=model.border(o[shown]))}, [note]
+
+
+def _first_view(o: Tensor, attributes: Mapping[str, Any]) -> Tensor:
+    """Pictures of the first camera, from pictures [b, c, h, w] of all cameras."""
+    return o[:, : o.shape[1] // count_views(tuple(o.shape[1:]), attributes)]
 
 
 def _estimate(o: Tensor, positions: Tensor, confidence: Tensor | None) -> Homography | None:
@@ -141,12 +146,13 @@ class Backdrop(NamedTuple):
 
 
 def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop | None:
-    """The first pictures of `o`, with their projection; Soccer is drawn from above instead, for any camera.
+    """The first pictures of `o` by the first camera, with their projection; Soccer is drawn from above instead.
 
     The projection of Sprites and Table is known. For other worlds it is estimated from the true positions of the object
     in all of `o`; None if that fails. `truth` holds at least the rows of `o`.
     """
     environment, shown = attributes.get("environment"), min(OVERLAID, len(o))
+    o = _first_view(o, attributes)
     if environment in SPRITES:
         return from_above(o[:shown])
     if environment in SOCCER:

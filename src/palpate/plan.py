@@ -1,7 +1,7 @@
 """Fill in the settings that a user left open, and validate the combination; does not import torch."""
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from palpate.choices import Choice, Facts, choose
 from palpate.config import Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
@@ -9,6 +9,7 @@ from palpate.traits import Traits, resolve, traits_of
 
 OF_TRAINING = ("steps", "batch_size", "optimizer", "learning_rate", "augment", "chosen_moves")
 OF_OBJECTIVE = ("body", "refine", "rest_floor")
+HELD_OUT_FEWEST = 2  # triples of a data set that no batch may hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,28 @@ class Asked:
     shrink: int | None = None
     scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        method: str = "interaction",
+        objective: str = "contact",
+        encoder: Encoder | None = None,
+        shrink: int | None = None,
+        training: TrainingConfig | None = None,
+        **settings: Any,
+    ) -> Self:
+        """From the keywords of `palpate.fit`: `settings` are those of `ObjectiveConfig` and `TrainingConfig`."""
+        scene = {name: settings.pop(name) for name in ObjectiveConfig.__dataclass_fields__ if name in settings}
+        return cls(
+            method=method,
+            objective=objective,
+            encoder=encoder,
+            shrink=shrink,
+            scene=ObjectiveConfig(**scene),
+            training=replace(training or TrainingConfig(), **settings),
+        )
 
     @property
     def name(self) -> str:
@@ -68,8 +91,13 @@ def plan(asked: Asked, facts: Facts) -> Plan:
     return Plan(model, training, choices, [choice for choice in choices if choice.name not in given])
 
 
-def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts, training: TrainingConfig) -> None:
-    """Refuse settings that the method or the data would ignore."""
+def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts, training: SettledTraining) -> None:
+    """Refuse settings that the method or the data would ignore, and batches that are larger than the data set."""
+    if facts.triples is not None and facts.triples < training.batch_size + HELD_OUT_FEWEST:
+        raise ValueError(
+            f"there are {facts.triples} triples for batches of {training.batch_size}; collect more, or use a smaller "
+            "batch_size"
+        )
     supervised = not traits.unsupervised  # it learns the angle of a body that turns
     for setting, fits, why in (
         ("body", traits.has_body or supervised, f"the method {name!r} learns no body"),

@@ -95,7 +95,7 @@ class Homography:
 
 
 def fit_projection(pictures: Tensor, positions: Any) -> Homography | None:
-    """The homography from the object's positions [N, 2] to where it is in pictures [N, c, h, w] of a fixed camera.
+    """The homography from the object's positions [N, 2] to where it is in pictures [N, c, h, w] of one fixed camera.
 
     A pixel's colour depends on whether the object is there. Each grid position gets the pixels whose colours correlate
     most with an object near it. A robust fit to these pairs gives the homography. The agent is not used: its pixels may
@@ -146,7 +146,7 @@ def _robust(grid: Array, seen: Array, trust: Array, tolerance: float) -> Homogra
 def _colours(pictures: Tensor) -> tuple[Array, Array, float]:
     """Standardised colours [N, c, p] of smaller pictures, their pixels' centres [p, 2], and the picture's longer side.
 
-    Of several views the first counts. Pixels that hardly change keep small values.
+    Three channels count: more are no colours. Pixels that hardly change keep small values.
     """
     height, width = pictures.shape[-2:]
     square = max(1, min(max(height, width) // SIDE, height, width))

@@ -72,6 +72,6 @@ def test_a_packed_block_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "part.h5"
     path.write_bytes(packed.image)
     with Labelled.open(path) as stored:
-        assert stored.transitions.attributes == {"seed": 0, "dropped_grazing": 4}
+        assert stored.transitions.attributes == {"seed": 0, "dropped_grazing": 4, "views": 4}
         np.testing.assert_array_equal(stored.transitions.rows(slice(None)).o, block.columns["observation"])
         np.testing.assert_array_equal(stored.truth.contact, block.columns["truth/contact"])

@@ -367,6 +367,14 @@ class TestRowWorld:
         assert torch.equal(third.transitions.action, first.transitions.action)
         assert third.transitions.observation_shape == (3, 8, 8)
         assert first.transitions.observation_shape == (12, 8, 8)
+        assert (third.transitions.views, first.transitions.views) == (1, 4)
+
+    def test_the_number_of_views_is_in_the_file(self, tmp_path: Path) -> None:
+        with collect(ball_world.FIRST, 140, out=tmp_path / "log.h5") as stored:
+            assert stored.views == stored.subset([0, 1]).views == 4
+            stored.save(tmp_path / "copy.h5")
+        with Transitions.open(tmp_path / "copy.h5") as copied:
+            assert copied.views == 4
 
     def test_what_was_dropped_is_counted(self, tmp_path: Path) -> None:
         assert collect(ball_world.THIRD, 300).attributes["dropped_grazing"] == 30

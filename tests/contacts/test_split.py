@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import SEPARABLE, SMALLEST, Split, otsu
 
 quick = settings(deadline=None, max_examples=60, derandomize=True, database=None)
@@ -248,7 +249,7 @@ def test_all_distances_equal_or_zero_are_no_contacts(floor: float, on: str) -> N
         d = torch.full((32,), value)
         split.update(d, torch.full((32,), value))
         assert not split(d).any()
-        assert (split.separation(), bool(split.apart())) == (0, False)
+        assert (split.separation(), bool(split.has_two_classes())) == (0, False)
 
 
 # separation
@@ -286,17 +287,18 @@ def test_two_classes_have_an_empty_valley(share: float) -> None:
 @pytest.mark.parametrize(("share", "two"), [(0.0, False), (0.1, True), (0.5, True), (1.0, False)])
 def test_the_synthetic_world_has_two_classes_where_it_has_contacts_and_others(share: float, two: bool) -> None:
     split, of_one_batch = fed(share), fed(share, window=0)
-    assert (split.separation() >= SEPARABLE) == bool(split.apart()) == two
-    assert split.reliable() or not two
-    assert not of_one_batch.reliable()
+    assert (split.separation() >= SEPARABLE) == bool(split.has_two_classes()) == two
+    assert split.has_valley() or not two
+    assert not of_one_batch.has_valley()
 
 
 @pytest.mark.parametrize(("most", "few"), [(1e-4, 1.0), (1.0, 1e-4)])
 def test_a_few_outliers_are_no_class(most: float, few: float) -> None:
     split = Split(window=4096)
     split.update(torch.cat((torch.full((4090,), most), torch.full((6,), few))), torch.full((4096,), 1e-3))
-    assert split.valley >= SEPARABLE
-    assert not split.apart()
+    assert split.has_valley()
+    assert Scenes([split, Split()]).has_valley.tolist() == [True, False]
+    assert not split.has_two_classes()
     assert split.separation() == 0
 
 

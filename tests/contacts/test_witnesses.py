@@ -53,7 +53,7 @@ def test_positions_do_not_lead_while_they_are_inaccurate() -> None:
 def test_a_witness_that_separates_is_not_given_up_for_one_that_does_not() -> None:
     """W misses some contacts but separates the others; positions find more of them, with a blurred boundary."""
     made, _, _ = observed(LATE, w_step=[9.0, 9.0], z_step=[0.35, 9.0])
-    assert not made.places.apart[0]
+    assert not made.places.has_valley[0]
     assert made.lead.tolist() == [False, False]
 
 
@@ -80,6 +80,7 @@ def test_everything_is_asked_of_the_witness_that_leads() -> None:
     torch.testing.assert_close(made.share, touched.float().mean(0), atol=0.02, rtol=0)
     assert made.split(0) is made.places.split(0)
     assert made.split(1) is made.scenes.split(1)
+    assert [made.compares_positions(i) for i in range(K)] == [True, False]
     assert made.separation() > 0.5
     assert made.reliable(torch.tensor([[True, False], [False, False]])).tolist() == [True, False]
 

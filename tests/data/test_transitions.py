@@ -70,11 +70,18 @@ class TestLayout:
         assert data.rows([0]).o.dtype == torch.float32
         np.testing.assert_array_equal(data.rows([5]).o[0], arrays["observation"][5].astype(np.float32))
 
+    @pytest.mark.parametrize(("said", "views"), [(3, 3), (np.int64(3), 3), (2, 1), (0, 1), ("front", 1), (True, 1)])
+    def test_views_of_stacked_pictures_are_an_attribute(self, said: object, views: int) -> None:
+        """An attribute of this name that can mean something else is ignored."""
+        assert Transitions(**pictures(shape=(3, 5, 6)), attributes={"views": said}).views == views
+        assert Transitions(**pictures(shape=(3, 5, 6))).views == 1
+
     @pytest.mark.parametrize("last", [True, False])
     def test_views_are_stacked_view_by_view(self, last: bool) -> None:
         arrays = pictures(shape=(4, 5, 6, 3) if last else (4, 3, 5, 6))
         data = Transitions(**arrays)
         assert data.observation_shape == (12, 5, 6)
+        assert data.views == 4
         o = data.rows([7]).o[0]
         for view in range(4):
             for channel in range(3):
@@ -259,7 +266,8 @@ class TestFile:
         with Transitions.open(tmp_path / "log.h5") as stored:
             assert len(stored) == len(data)
             assert (stored.n, stored.observation_shape, stored.nbytes) == (data.n, data.observation_shape, data.nbytes)
-            assert stored.attributes == {"environment": "mine", "seed": 3, "share": 0.5, "flag": True}
+            assert stored.attributes == data.attributes
+            assert stored.attributes.items() >= {"environment": "mine", "seed": 3, "share": 0.5, "flag": True}.items()
             assert f"40 triples from {tmp_path / 'log.h5'}" in repr(stored)
             index = np.random.default_rng(2).integers(-40, 40, 100)  # unsorted, repeated
             assert_equal(stored.rows(index), data.rows(index))

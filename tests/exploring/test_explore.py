@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -63,6 +64,18 @@ class Puck(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def info(self, contact: bool) -> dict[str, Any]:
         return {"at": self.agent, "agent": self.agent, "object": self.puck, "contact": contact}
+
+
+class Stroller(gymnasium.ActionWrapper):
+    """Its actions are lists of targets: no fixed number of numbers."""
+
+    action_space = gymnasium.spaces.Sequence(Puck.action_space)
+
+    def __init__(self) -> None:
+        super().__init__(Puck())
+
+    def action(self, action: tuple[np.ndarray, ...]) -> np.ndarray:
+        return action[-1] if action else np.full(2, 0.5, np.float32)
 
 
 def explored(out: Path, env: Any = Puck, **changes: Any) -> palpate.Representation:
@@ -230,18 +243,66 @@ class TestRefusals:
             ({"workers": 1.5}, "workers is 1.5"),
             ({"chosen_moves": 1.0}, "chosen_moves is 1.0; allowed is 0 to 0.9"),
             ({"first": 290}, "num is 300, but the first round alone has 290 triples"),
-            ({"fit": {"stepps": 3}}, "fit has 'stepps'; .*did you mean 'steps'"),
-            ({"fit": {"out": "x"}}, "fit has 'out'; allowed are settings of palpate.fit"),
-            ({"fit": {"method": "vae"}}, "predicts no contacts"),
+            ({"fit": {"stepps": 3}}, "fit holds 'stepps', which is not a setting of palpate.fit; did you mean 'steps'"),
+            ({"fit": {"chosen_moves": 0.3}}, "fit holds 'chosen_moves', .* for all models; give it to explore itself"),
+            ({"fit": {"watch": print}}, "fit holds 'watch', .* for all models; leave it out"),
+            ({"fit": {"method": "vae"}}, "predict no contacts, so that no move can be chosen"),
+            ({"fit": {"steps": -1}}, "steps is -1; allowed is 1 or more"),
+            ({"fit": {"batch_size": 127}}, "after the first round: there are 128 triples for batches of 127"),
+            ({"fit": {"refine": True}}, "after the first round: refine is True; leave it out"),
+            ({"fit": {"encoder": "small"}}, "after the first round: the encoder for vectors is 'small'"),
+            ({"fit": {"body": "outlin"}}, "after the first round: .*outline"),
+            ({"fit": {"test": 3}}, "test is 3; allowed are labelled triples"),
+            ({"env": Stroller}, "the action space is Sequence.*explore can choose moves only if"),
             ({"settel": 3}, r"options \['settel'\] are for ids"),
             ({"env": "palpate/Sprites-v0", "contact_share": 0.5}, "contact_share is for collect"),
             ({"resume": True, "overwrite": True}, "give only one"),
         ],
     )
     def test_bad_input(self, changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+        """It is refused before the second triple, and leaves nothing behind."""
+
+        class Counted(Puck):
+            def step(self, action: np.ndarray) -> Any:
+                assert not self.commands
+                return super().step(action)
+
         with pytest.raises(ValueError, match=says):
-            explored(tmp_path / "out", **changes)
+            explored(tmp_path / "out", **{"env": Counted} | changes)
         assert not (tmp_path / "out").exists()
+
+    def test_test_triples_of_another_environment(self, tmp_path: Path) -> None:
+        palpate.collect("palpate/Sprites-v0", 4, size=16, out=tmp_path / "test.h5").close()
+        with pytest.raises(ValueError, match=r"test is .*, but the environment has observations \[6\] and actions of"):
+            explored(tmp_path / "out", fit={"test": tmp_path / "test.h5"})
+        with pytest.raises(FileNotFoundError, match=r"none\.h5"):
+            explored(tmp_path / "out", fit={"test": tmp_path / "none.h5"})
+        assert not (tmp_path / "out").exists()
+
+    def test_moves_of_any_action_space_if_none_is_chosen(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module._Exploration, "run", lambda self: None)
+        explored(tmp_path / "out", Stroller, chosen_moves=0.0)
+
+    @pytest.mark.parametrize(
+        ("cut", "says"),
+        [
+            (lambda content: content[:-20], "line 3 is not a round"),
+            (lambda content: b"\xff\n" + content, "line 1 is not a round"),
+            (lambda content: b"[1]\n", "line 1 is not a round"),
+            (lambda content: content[: content.index(b"\n") + 1], "it has 1 rounds, which is too few for 300 triples"),
+            (lambda content: b"", "it has 0 rounds, which is too few for 300 triples"),
+            (lambda content: content[content.index(b"\n") + 1 :], "its rounds are not those of this exploration"),
+        ],
+        ids=["cut line", "not text", "not an object", "cut after a line", "empty", "cut before a line"],
+    )
+    def test_a_damaged_table(self, cut: Callable[[bytes], bytes], says: str, done: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        shutil.copytree(done, out)
+        table = out / "rounds.jsonl"
+        table.write_bytes(cut(table.read_bytes()))
+        with pytest.raises(ValueError, match=rf"rounds.jsonl is damaged: {says}\. The triples .* are kept") as error:
+            explored(out, resume=True)
+        assert "\n" not in str(error.value)
 
     def test_nothing_to_resume(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="holds no exploration to resume"):

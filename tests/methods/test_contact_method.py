@@ -322,6 +322,17 @@ def overfitted() -> tuple[Contact, list[Batch]]:
     return model, blocks
 
 
+def test_the_threshold_is_that_of_the_leading_witness() -> None:
+    model, _ = overfitted()
+    by_scene = model.threshold()
+    model.scenes.lead.fill_(True)
+    by_position = model.threshold()
+    assert by_scene is not None
+    assert by_position is not None
+    assert (by_scene.positions, by_position.positions) == (False, True)
+    assert by_scene.value == float(model.scenes.scenes.split(0).threshold) != by_position.value
+
+
 def test_unseen_triples_are_split_among_themselves() -> None:
     model, blocks = overfitted()
     before = model.threshold()

@@ -208,6 +208,7 @@ def test_it_finds_the_object() -> None:
     learned = palpate.fit(
         collected(6000, 0).transitions,
         steps=400,
+        batch_size=96,
         seed=0,
         egocentric=True,
         progress=False,

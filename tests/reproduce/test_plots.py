@@ -89,6 +89,9 @@ def test_histograms_show_the_threshold() -> None:
     assert (sum(b.get_height() for b in without), sum(b.get_height() for b in contact)) == (3, 2)
     (line,) = axes.lines
     assert line.get_xdata()[0] == pytest.approx(0.02)
+    assert axes.get_xlabel() == "$d_W(w, w')$"
+    led = arrays() | {"positions": np.array(True)}
+    assert histograms({"vanilla": led}).axes[0].get_xlabel() == "$|z_{ext} - z_{ext}'|^2$"
     on_d = arrays() | {"threshold": np.array(0.3), "on": np.array("d")}
     assert histograms({"vanilla": on_d}).axes[0].lines[0].get_xdata()[0] == 0.3
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import torch
 
+from palpate.data.arrays import VIEWS
 from palpate.data.files import Layout, Table
 from palpate.data.stream import World
 from palpate.data.transitions import Transitions
@@ -53,6 +54,12 @@ class Block(NamedTuple):
     span: Span
     columns: dict[str, np.ndarray]
     dropped: Counter[str]
+    views: int  # cameras, stacked on the channels
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        """Those of a file of these rows."""
+        return described(self.views, self.dropped)
 
 
 class Packed(NamedTuple):
@@ -89,21 +96,22 @@ def make(world: AnyWorld, seed: int, span: Span) -> Block:
     for name in TRUTH:
         if (values := getattr(states, name, None)) is not None:
             columns[f"truth/{name}"] = torch.as_tensor(values)[:count].numpy(force=True)
-    return Block(span, columns, Counter(getattr(states, "dropped", {})))
+    return Block(span, columns, Counter(getattr(states, "dropped", {})), triples.views)
 
 
 def pack(block: Block, attributes: Mapping[str, Any]) -> Packed:
     buffer = io.BytesIO()
     table = Table(buffer)
-    table.attributes |= {**attributes, **counted(block.dropped)}
+    table.attributes |= {**attributes, **block.attributes}
     table.append(block.columns)
     table.finish()
     return Packed(block.span, buffer.getvalue())
 
 
-def counted(dropped: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of rejected triples as attributes of a file."""
-    return {f"{DROPPED}{name}": count for name, count in dropped.items()}
+def described(views: int, dropped: Mapping[str, int]) -> dict[str, int]:
+    """Several views, and the numbers of rejected triples, as attributes of a file."""
+    counts = {f"{DROPPED}{name}": count for name, count in dropped.items()}
+    return counts | ({VIEWS: views} if views > 1 else {})
 
 
 def dropped(attributes: Mapping[str, Any]) -> Counter[str]:

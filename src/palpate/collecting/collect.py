@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from palpate.collecting.blocks import COMMAND, Block, counted, pack, spans
+from palpate.collecting.blocks import COMMAND, Block, described, pack, spans
 from palpate.collecting.origins import Origin, Source, stepped
 from palpate.collecting.parts import Parts, Stopped, parts_of
 from palpate.data.files import FIELDS
@@ -138,7 +138,10 @@ def _in_memory(origin: Origin, num: int, labelled: bool, report: Progress) -> Tr
     # Each column leaves the blocks as it is joined, so that not all of them are in memory twice.
     arrays = {name: np.concatenate([block.columns.pop(name) for block in made]) for name in [*made[0].columns]}
     fields: dict[str, Any] = {name: arrays.pop(name) for name in FIELDS}
-    fields |= {"episode": arrays.pop("episode", None), "attributes": origin.attributes | counted(dropped)}
+    fields |= {
+        "episode": arrays.pop("episode", None),
+        "attributes": origin.attributes | described(made[0].views, dropped),
+    }
     arrays.pop(COMMAND, None)
     transitions = Transitions(**fields, layout="channel-first")
     if not labelled:

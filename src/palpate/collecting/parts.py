@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, final
 
 from palpate import __version__
-from palpate.collecting.blocks import BLOCK_ROWS, Packed, Span, counted, dropped, spans
+from palpate.collecting.blocks import BLOCK_ROWS, Packed, Span, described, dropped, spans
+from palpate.data.arrays import VIEWS
 from palpate.data.files import attributes_of, new_file, open_hdf5, read_from, require_writable
 from palpate.disk import as_json, write_whole
 from palpate.settings import demand_same, require_one
@@ -85,16 +86,18 @@ class Parts:
         """Write the first `num` rows to the final file."""
         # The incomplete file is inside the folder, so that a killed process leaves nothing elsewhere.
         with new_file(self._out, self._attributes, overwrite=True, aside=self.folder) as table:
-            total: Counter[str] = Counter()
+            total, views = Counter[str](), 1
             for start, stop in spans(num):
                 path = self._path(Span(start, self._stops[start]))
                 try:
                     with open_hdf5(path) as part, read_from(path):
                         table.copy(part, stop - start)
-                        total.update(dropped(attributes_of(part)))
+                        attributes = attributes_of(part)
+                        total.update(dropped(attributes))
+                        views = attributes.get(VIEWS, 1)
                 except ValueError as error:
                     raise ValueError(f"{error}: delete it, then continue with resume=True (--resume)") from error
-            table.attributes |= counted(total)
+            table.attributes |= described(views, total)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder)

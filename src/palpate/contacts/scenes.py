@@ -38,6 +38,10 @@ class Scenes(nn.Module):
         assert isinstance(split, Split)
         return split
 
+    def compares_positions(self, index: int) -> bool:
+        """Whether the distances of this object are between its positions; otherwise they are in W."""
+        return self.dimension is None
+
     def forward(self, raw: Tensor) -> Tensor:
         """Points `[b, k, m]` of W."""
         assert self.dimension is not None
@@ -75,12 +79,12 @@ class Scenes(nn.Module):
 
     def reliable(self, contact: Tensor) -> Tensor:
         """Contacts `[b]` with any object whose two classes are separated; device work only."""
-        return (contact & self.apart).any(1)
+        return (contact & self.has_valley).any(1)
 
     @property
-    def apart(self) -> Tensor:
-        """Whether the two classes of each object are separated, `[k]` bool."""
-        return torch.stack([self.split(i).reliable() for i in range(len(self))])
+    def has_valley(self) -> Tensor:
+        """`Split.has_valley` for each object, `[k]` bool."""
+        return torch.stack([self.split(i).has_valley() for i in range(len(self))])
 
     @property
     def youden(self) -> Tensor:

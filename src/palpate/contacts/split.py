@@ -137,12 +137,12 @@ class Split(nn.Module):
         """Contacts, `[b]` bool."""
         return self.scaled(distances) > self.threshold
 
-    def reliable(self) -> Tensor:
-        """Whether the classes are separate, and the threshold uses more than one batch; device work only."""
+    def has_valley(self) -> Tensor:
+        """Whether a valley separates the classes, however small they are; not for single batches. Device work only."""
         return (self.valley >= SEPARABLE) & (self.window > 0)
 
-    def apart(self) -> Tensor:
-        """Whether there are two classes, each more than a few outliers; device work only."""
+    def has_two_classes(self) -> Tensor:
+        """Whether a valley separates two classes, each larger than a few outliers; device work only."""
         return (self.valley >= SEPARABLE) & (torch.minimum(self.share, 1 - self.share) >= SMALLEST_SHARE)
 
     def separation(self) -> float:

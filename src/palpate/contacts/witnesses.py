@@ -51,7 +51,7 @@ class Witnesses(nn.Module):
         by_place = self.places.observe(z, z_next, touching)
         if self.training:
             better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
-            as_separate = self.places.apart | ~self.scenes.apart
+            as_separate = self.places.has_valley | ~self.scenes.has_valley
             self.lead.copy_((progress >= self.places_from) & better & as_separate)
             self.placed.logical_or_(self._leading(lambda witness: witness.youden) >= TELLING)
         return torch.where(self.lead, by_place, by_scene)
@@ -75,12 +75,12 @@ class Witnesses(nn.Module):
 
     def reliable(self, contact: Tensor) -> Tensor:
         """Contacts `[b]` with any object whose two classes are separated; device work only."""
-        return (contact & self.apart).any(1)
+        return (contact & self.has_valley).any(1)
 
     @property
-    def apart(self) -> Tensor:
+    def has_valley(self) -> Tensor:
         """Whether the two classes of each object are separated, `[k]` bool."""
-        return self._leading(lambda witness: witness.apart)
+        return self._leading(lambda witness: witness.has_valley)
 
     def _leading(self, answer: Callable[[Scenes], Tensor]) -> Tensor:
         return torch.where(self.lead, answer(self.places), answer(self.scenes))
@@ -88,6 +88,10 @@ class Witnesses(nn.Module):
     def split(self, index: int) -> Split:
         """The split of the leading witness."""
         return (self.places if self.lead[index] else self.scenes).split(index)
+
+    def compares_positions(self, index: int) -> bool:
+        """Whether positions lead for this object."""
+        return bool(self.lead[index])
 
     def separation(self) -> float:
         """The separation of the worst split."""

@@ -1,6 +1,7 @@
 """Validation of the arrays that a user gives as triples."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import h5py
@@ -12,6 +13,7 @@ from palpate.data.files import read
 
 Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset
 
+VIEWS = "views"  # attribute of a set: number of cameras whose pictures are stacked on the channels
 BLOCK_BYTES = 64 * 1024**2  # read at a time in a pass over a whole set
 
 
@@ -82,6 +84,13 @@ def is_channel_last(shape: tuple[int, ...], layout: str) -> bool:
             "layout='channel-last'"
         )
     return last < first
+
+
+def count_views(shape: tuple[int, ...], attributes: Mapping[str, Any]) -> int:
+    """Number of cameras for observations of a canonical shape [c, h, w], from a set's attributes; 1 if unknown."""
+    found = attributes.get(VIEWS, 1)
+    whole = isinstance(found, int | np.integer) and not isinstance(found, bool) and found >= 1
+    return int(found) if whole and len(shape) == 3 and shape[0] % int(found) == 0 else 1
 
 
 def require_finite(field: str, array: Any) -> None:

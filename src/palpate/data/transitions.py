@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from palpate.data import arrays, files
-from palpate.data.arrays import BLOCK_BYTES, Array, as_array, as_float32
+from palpate.data.arrays import BLOCK_BYTES, VIEWS, Array, as_array, as_float32
 from palpate.data.episodes import last_rows, pair, split_episodes, split_rows
 from palpate.data.files import FIELDS, Layout
 
@@ -83,7 +83,7 @@ class Transitions:
         self._index: np.ndarray | None = None  # the rows of a subset
         self._file: h5py.File | None = None
         self._source = "memory" if isinstance(o, np.ndarray) else os.path.abspath(o.file.filename)
-        self.attributes = dict(attributes or {})
+        self.attributes = dict(attributes or {}) | ({VIEWS: o.shape[1]} if o.ndim == 5 else {})
         self.observation_shape: tuple[int, ...] = self._canonical(np.empty((0, *o.shape[1:]))).shape[1:]
         if len(self.observation_shape) == 3 and 1 in self.observation_shape[1:]:
             raise ValueError(
@@ -210,6 +210,11 @@ class Transitions:
         if self._episode is None:
             return None
         return torch.from_numpy(self._episode if self._index is None else self._episode[self._index])
+
+    @property
+    def views(self) -> int:
+        """Number of cameras whose pictures are stacked on the channels; 1 if unknown."""
+        return arrays.count_views(self.observation_shape, self.attributes)
 
     @property
     def nbytes(self) -> int:

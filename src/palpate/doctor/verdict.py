@@ -1,7 +1,7 @@
 """Findings from the measurements of a short training run."""
 
 from palpate.contacts.split import SEPARABLE
-from palpate.findings import Finding, Rule, Severity
+from palpate.findings import Finding, Rule
 
 FOLLOWS = (0.3, 0.6)  # residual of the displacements, in actions
 NONE, RARE = 0.004, 0.012  # contact shares
@@ -58,6 +58,11 @@ NO_TWO_CLASSES = Rule(
     "Does the object drift or vibrate without contact (residual motion)? Does a contact move it visibly? Wait until "
     "everything rests before an observation is taken.",
     below=(SEPARABLE, 0.0),
+)
+SMALL_PUSHES = NO_TWO_CLASSES._replace(
+    what="triples with and without contact do not separate in a short training run",
+    advice="But the agent's path explains many of them, so the contacts may move the object only a little, and a full "
+    "training may separate them: train, and read its verdict. Contacts that move the object further are easier.",
 )
 UNEXPLAINED = Rule(
     "unexplained-contacts",
@@ -116,8 +121,7 @@ def _about_object(seen: dict[str, float]) -> list[Finding]:
     if (unclear := NO_TWO_CLASSES.severity(seen)) is not None:
         # Contacts that nudge the object, if the agent's path explains them, separate in a longer run.
         nudged = explained and seen["moving_share"] < seen["contact_share"] / 2
-        severity: Severity = "warning" if nudged else unclear
-        return [NO_TWO_CLASSES.finding(severity, seen)]
+        return [SMALL_PUSHES.finding("warning", seen) if nudged else NO_TWO_CLASSES.finding(unclear, seen)]
     return [*UNEXPLAINED.judge(seen), *UNREACHABLE.judge(seen), *HIDDEN.judge(seen)]
 
 

@@ -13,10 +13,11 @@ from palpate.representation import Representation
 
 @final
 class LeastCertain:
-    """A `Chooser`: of several commands, the one whose contact the model predicts with the least certainty.
+    """A `Chooser` that selects the command with the least certain contact: the one with P(contact) closest to 1/2.
 
-    The choice depends only on the observation before the move, so it does not bias the outcome. Where contacts are
-    rare, a path at the learned boundary is hardly ever in contact: the model's contact share corrects for that.
+    The model computes P(contact) from the observation before the move. It does not use the outcome, so the selection
+    does not bias the outcome. P(contact) includes the contact share: if contacts are rare, it is below 1/2 on the
+    learned boundary.
     """
 
     def __init__(self, model: Representation, steering: Steering, share: float) -> None:
@@ -29,7 +30,7 @@ class LeastCertain:
 
     @torch.no_grad()
     def uncertainty(self, observation: np.ndarray, commands: np.ndarray) -> np.ndarray:
-        """Minus the absolute log-odds of contact, [c]."""
+        """Minus the absolute log-odds of contact, [c]; the largest is the least certain."""
         with one_thread():  # sums in one order, whatever the number of threads
             o = canonical(observation)
             agent = self._model.model.encode(o).agent.double().expand(len(commands), -1)

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from palpate import __version__, api
-from palpate.collecting.blocks import COMMAND
+from palpate.choices import Facts
+from palpate.collecting.blocks import COMMAND, Span, make
 from palpate.collecting.collect import fill
 from palpate.collecting.origins import Origin, Source, stepped
 from palpate.collecting.parts import NOTE, Parts, parts_of
@@ -27,6 +28,8 @@ from palpate.disk import LOCK, alone, as_json, named, remove, write_whole
 from palpate.exploring.doubts import LeastCertain
 from palpate.exploring.rounds import CHOSEN, RANDOM, Round, Table, moves_of, reading, stops, trusted
 from palpate.exploring.steering import Steering, fit_steering
+from palpate.methods.store import build
+from palpate.plan import Asked, plan
 from palpate.progress import Rate, bar, say
 from palpate.representation import Representation, load
 from palpate.runlog import COMPLETE, RUN
@@ -38,7 +41,8 @@ SETTINGS, ROUNDS, TRIPLES, MODEL, MODELS = "explore.json", "rounds.jsonl", "trip
 FORMAT = 1  # of `explore.json`; no other is resumed
 STEERED = 2000  # triples from which steering is fitted
 LEAST_EXPLAINED = 0.5  # share of the displacements' variance that commands must explain
-OURS = ("data", "out", "seed", "device", "resume", "overwrite", "progress", "watch")  # of `fit`, set here
+EXPLORES = ("out", "seed", "device", "resume", "overwrite", "progress", "chosen_moves")  # arguments of `explore`
+OURS = (*EXPLORES, "data", "watch")  # settings of `fit` that are set here
 
 
 def explore(
@@ -87,6 +91,8 @@ def explore(
     ends = stops(num, rounds, first)
     folder = Path(out)
     exploration = _Exploration(folder, ends, chosen_moves, settings, env, options, seed, workers, progress)
+    if not resume:
+        exploration.rehearse()
     with named(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with alone(folder, inside=True):
@@ -121,6 +127,30 @@ class _Exploration:
                 "settings_of_fit": json.dumps(_plain(settings), sort_keys=True),
             }
 
+    def rehearse(self) -> None:
+        """Refuse settings that cannot work, before anything is collected: only the first triple is made for it."""
+        with closing(self._origin(None)) as origin:
+            first = make(origin.world, self._seed, Span(0, 1)).columns
+            space = origin.world.env.action_space
+        if self._share and COMMAND not in first:
+            raise ValueError(
+                f"the action space is {space}; explore can choose moves only if an action is a fixed number of "
+                "numbers (Box, Discrete, MultiDiscrete, MultiBinary, or a Tuple or Dict of them); use chosen_moves=0"
+            )
+        shape, n = first["observation"].shape[1:], first["action"].shape[1]
+        asked = Asked.of(**{name: x for name, x in self._settings.items() if name != "test"})
+        device = training_device(asked.training)
+        with api.opened_test(self._settings.get("test")) as test:
+            if test is not None and (test.transitions.observation_shape, test.transitions.n) != (shape, n):
+                raise ValueError(
+                    f"test is {test.transitions}, but the environment has observations {list(shape)} and actions of "
+                    f"dimension {n}; collect test triples from the same environment"
+                )
+        try:
+            build(plan(asked, Facts(shape, n, self._ends[0], False, device.type)).model)
+        except ValueError as error:
+            raise ValueError(f"fit cannot train a model after the first round: {error}") from error
+
     def claim(self, *, resume: bool, overwrite: bool) -> None:
         """Start in an empty folder, or continue with the same settings."""
         note = self._folder / SETTINGS
@@ -145,6 +175,7 @@ class _Exploration:
 
     def run(self) -> Representation:
         table = Table(self._folder / ROUNDS)
+        table.require_complete(self._ends, _rows(self._file))
         if self._progress:
             say("\n".join([Round.heading(), *map(str, table.rounds)]))
         for number, end in enumerate(self._ends):
@@ -229,16 +260,8 @@ class _Exploration:
         )
 
     def _measured(self, model: Representation) -> float | None:
-        test = self._settings.get("test")
-        if test is None:
-            return None
-        labelled = api.watched(test)
-        assert labelled is not None
-        try:
-            return float(api.evaluate(model, labelled).l_test)
-        finally:
-            if isinstance(test, str | os.PathLike):
-                labelled.close()
+        with api.opened_test(self._settings.get("test")) as test:
+            return None if test is None else float(api.evaluate(model, test).l_test)
 
     def _steering(self, model: Representation, rows: int) -> Steering:
         """The map from commands to displacements, by the first `rows` triples. The model is on the CPU."""
@@ -258,15 +281,21 @@ class _Exploration:
 def _fit_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of `fit`, checked by name."""
     allowed = {*inspect.signature(api.fit).parameters, *TrainingConfig.__dataclass_fields__}
-    allowed -= {*OURS, "changes", "chosen_moves"}
+    allowed -= {*OURS, "changes"}
     for name in given:
+        if name in OURS:
+            advice = "give it to explore itself" if name in EXPLORES else "leave it out"
+            raise ValueError(f"fit holds {name!r}, which explore sets for all models; {advice}")
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"fit has {name!r}; allowed are settings of palpate.fit{hint}")
+            hint = f"did you mean {near[0]!r}?" if near else "see help(palpate.fit)"
+            raise ValueError(f"fit holds {name!r}, which is not a setting of palpate.fit; {hint}")
     method, objective = given.get("method", "interaction"), given.get("objective", "contact")
     if not traits_of(resolve(method, objective, given.get("egocentric", False))).predicts:
-        raise ValueError(f"method is {method!r} with objective {objective!r}, which predicts no contacts; leave it out")
+        raise ValueError(
+            f"fit holds method {method!r} and objective {objective!r}, which predict no contacts, so that no move can "
+            "be chosen; leave both out"
+        )
     return dict(given)
 
 

@@ -67,22 +67,35 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self.rounds = [_parsed(path, line) for line in lines]
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        self.rounds = [self._parsed(number, line) for number, line in enumerate(lines)]
 
     def __len__(self) -> int:
         return len(self.rounds)
+
+    def require_complete(self, ends: Sequence[int], rows: int) -> None:
+        """Refuse a file that lacks rounds: `rows` triples are joined, and a round ends with each number of `ends`."""
+        if [made.triples for made in self.rounds] != list(ends[: len(self)]):
+            raise self._damaged("its rounds are not those of this exploration")
+        if len(self) < len(ends) and rows > ends[len(self)]:
+            raise self._damaged(f"it has {len(self)} rounds, which is too few for {rows:,} triples")
 
     def add(self, made: Round) -> None:
         self.rounds.append(made)
         write_whole(self._path, "".join(f"{json.dumps(asdict(each))}\n" for each in self.rounds).encode())
 
+    def _parsed(self, number: int, line: bytes) -> Round:
+        try:
+            return Round(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise self._damaged(f"line {number + 1} is not a round") from error
 
-def _parsed(path: Path, line: str) -> Round:
-    try:
-        return Round(**json.loads(line))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: {error}; delete it, then continue with resume=True (--resume)") from error
+    def _damaged(self, what: str) -> ValueError:
+        """The models of earlier rounds are gone, so the rounds cannot be repeated."""
+        return ValueError(
+            f"{self._path} is damaged: {what}. The triples beside it are kept: train on them (palpate.fit, palpate "
+            "train), or start again (overwrite=True, --force)"
+        )
 
 
 def reading(quality: Mapping[str, Any] | None, name: str) -> Any:

@@ -17,6 +17,14 @@ from palpate.inputs import Inputs
 from palpate.networks import Branch
 
 
+class Threshold(NamedTuple):
+    """The squared distance above which a scene has changed."""
+
+    value: float
+    on: str = "log"  # scale of the value: "log", or "d" for the distance itself
+    positions: bool = False  # the distance is between the object's positions; otherwise in W
+
+
 class Encoding(NamedTuple):
     """Positions in the action's unit, for b observations."""
 
@@ -194,8 +202,8 @@ class Model(nn.Module, ABC):
         """Probability `[b, k]` of contact, predicted by geometry before the action."""
         return None
 
-    def threshold(self) -> tuple[float, str] | None:
-        """The distance above which a triple is in contact, on the scale of its split, and that scale's name."""
+    def threshold(self) -> Threshold | None:
+        """The threshold of `scene_distance`."""
         return None
 
     def separation(self) -> float | None:

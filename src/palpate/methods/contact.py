@@ -85,7 +85,7 @@ class Contact(Geometric):
         touching = self.logit(before, path) > 0
         changed = self.scenes.observe(w, w_next, before.position, after.position, touching, progress)  # [b, k]
         if self.training:
-            apart, apart_next = self.apart(z_int, before), self.apart(z_int_next, after)
+            apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
             self.recent.store(path, before.position, apart, apart_next, changed)
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
@@ -109,7 +109,7 @@ class Contact(Geometric):
 
     def doubt(self) -> Tensor:
         """Share of wrong labels, `[k]`: none if the two classes are separated, and none until the object is placed."""
-        return torch.where(self.scenes.placed & ~self.scenes.apart, DOUBT, 0.0)
+        return torch.where(self.scenes.placed & ~self.scenes.has_valley, DOUBT, 0.0)
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         both = self.inputs(torch.cat((o, o_next)))
@@ -140,7 +140,7 @@ class Contact(Geometric):
 
     # Places
 
-    def apart(self, z_int: Tensor, objects: Objects) -> Tensor:
+    def from_agent(self, z_int: Tensor, objects: Objects) -> Tensor:
         """Positions of the objects relative to the agent, `[b, k, n]`."""
         return self.group.difference(objects.position, self.group.position(z_int)[:, None])
 

@@ -15,7 +15,7 @@ from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import SEPARABLE
 from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
-from palpate.methods.base import Encoding, Examination, Model
+from palpate.methods.base import Encoding, Examination, Model, Threshold
 from palpate.networks import Branch, make_encoder
 from palpate.objectives.equivariance import chain_equivariance, equivariance
 from palpate.objects import ObjectHead, Objects
@@ -85,11 +85,11 @@ class Located(Model):
     def separable(self) -> bool:
         return self.separation() >= SEPARABLE
 
-    def threshold(self) -> tuple[float, str] | None:
+    def threshold(self) -> Threshold | None:
         if len(self.scenes) > 1:  # each object has one of its own
             return None
         split = self.scenes.split(0)
-        return float(split.threshold), split.on
+        return Threshold(float(split.threshold), split.on, self.scenes.compares_positions(0))
 
     def held_out(self, blocks: Sequence[Batch]) -> float | None:
         """None while contacts do not separate, because a single class is easy to explain."""

@@ -27,6 +27,7 @@ from palpate.figures import (
     png,
     shared_legend,
 )
+from palpate.methods.base import Threshold
 from palpate.projection import Homography
 from palpate.reproduce.results import FAILED, Row, grouped, l_tests, read_arrays, read_results
 
@@ -142,11 +143,12 @@ def gallery(columns: Mapping[tuple[str, str], Samples]) -> Figure:
 
 
 def histograms(worlds: Mapping[str, Samples]) -> Figure:
-    """log d_W of our method's test triples, a panel for each world, with the threshold of the split."""
+    """Distances that find contacts in our method's test triples, a panel for each world, with the threshold."""
     figure = blank(3.7 * len(worlds), 3.0)
     for place, (world, found) in enumerate(worlds.items(), 1):
-        axes = panel(figure, place, len(worlds), title=TITLES[world], xlabel="$d_W(w, w')$")
-        draw_distances(axes, found["distances"], float(found["threshold"]), found["contact"], str(found["on"]))
+        axes = panel(figure, place, len(worlds), title=TITLES[world])
+        threshold = Threshold(float(found["threshold"]), str(found["on"]), "positions" in found)
+        draw_distances(axes, found["distances"], threshold, found["contact"])
     figure.axes[0].set_ylabel("triples")
     shared_legend(figure, 3)
     return figure

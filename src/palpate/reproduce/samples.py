@@ -29,14 +29,19 @@ def samples(case: Case, model: Representation, test: Labelled) -> dict[str, np.n
 
 
 def _distances(model: Representation, test: Labelled) -> dict[str, Any]:
-    """d_W [N], the threshold of the split with its scale `on`, and the true contacts."""
+    """The distances [N] that find contacts, their `Threshold`, and the true contacts."""
     threshold = model.model.threshold()
     if threshold is None:
         return {}
     some = test.subset(slice(0, min(DISTANCES, len(test))))
     rows = some.transitions.rows(slice(None))
-    distances, (value, on) = model.distances(rows.o, rows.o_next), threshold
-    return {"distances": distances, "threshold": value, "on": on, "contact": some.truth.contact}
+    return {
+        "distances": model.distances(rows.o, rows.o_next),
+        "threshold": threshold.value,
+        "on": threshold.on,
+        "positions": threshold.positions or None,
+        "contact": some.truth.contact,
+    }
 
 
 def _gallery(case: Case, model: Representation, test: Labelled) -> dict[str, Any]:
