@@ -13,7 +13,7 @@ from palpate import metrics
 from palpate.data.labelled import Truth
 from palpate.groups import Translations
 from palpate.methods.base import Encoding
-from palpate.metrics import TITLES, affine_probe, auroc, axis_error
+from palpate.metrics import TITLES, affine_probe, auroc, axis_error, rigid_offset
 
 agent_frame, aligned, isometry, l_test, measure = (
     partial(function, Translations(2))
@@ -45,8 +45,9 @@ def test_truth_plus_a_translation_is_perfect(n: int) -> None:
     certain = truth.contact.float()
     h = torch.arange(1.0, n + 1)
     scores = measure(answer(truth, h, h), truth, contact=certain, would_touch=certain)
-    zero = ("l_test", "agent_error", "object_error", "object_bias", "object_spread", "isometry", "orientation_error")
-    assert [getattr(scores, name) for name in zero] == pytest.approx([0] * 7, abs=1e-6)
+    zero = ["l_test", "agent_error", "object_error", "object_bias", "object_spread", "isometry", "orientation_error"]
+    zero += ["object_rigid"] if n == 2 else []
+    assert [getattr(scores, name) for name in zero] == pytest.approx([0] * len(zero), abs=1e-6)
     assert [score for name in TITLES if name not in zero and (score := getattr(scores, name)) is not None] == [1.0] * 4
 
 
@@ -77,6 +78,30 @@ def test_the_own_offset_is_fitted_on_the_reference() -> None:
     truth = random_truth()
     scores = measure(answer(truth), truth, reference=(answer(truth, 0.0, [0.0, 0.5]), truth))
     assert (scores.object_bias, scores.object_spread) == pytest.approx((0.0, 0.5), abs=1e-6)
+
+
+def test_another_point_of_a_rigid_object_is_no_error_of_object_rigid() -> None:
+    """An offset of 0.5 that turns with the object, a constant one, and an error of 0.1 that neither explains."""
+    truth = random_truth(4_000)
+    assert truth.angle is not None
+    turning = 0.5 * torch.stack((truth.angle.cos(), truth.angle.sin()), -1)
+    wobble = torch.tensor([0.1, 0.0]) * torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(1_000)[:, None]
+    scores = measure(answer(truth, 0.0, turning + wobble + torch.tensor([3.0, 4.0])), truth)
+    assert scores.object_rigid == pytest.approx(0.1, rel=0.01)
+    assert scores.object_spread > 0.2
+    assert scores.constant["object_rigid"] == scores.constant["object_error"]
+    assert "any point of a rigid object" in str(scores)
+    still = measure(answer(truth, 0.0, turning), truth._replace(angle=torch.zeros(4_000)))
+    assert still.object_rigid is None
+    assert "rigid" not in str(still)
+
+
+@given(st.floats(-5, 5), st.floats(-5, 5), st.floats(-5, 5), st.floats(-5, 5))
+def test_a_rigid_offset_is_found(e: float, f: float, c: float, d: float) -> None:
+    """Errors made with complex numbers: e + c exp(i angle)."""
+    angle = torch.linspace(0, 5, 20, dtype=torch.float64)
+    wrong = torch.view_as_real(complex(e, f) + complex(c, d) * torch.exp(1j * angle))
+    assert rigid_offset(wrong, angle).tolist() == pytest.approx([e, f, c, d], abs=1e-9)
 
 
 def test_positions_are_measured_where_the_object_is_visible() -> None:
@@ -220,13 +245,13 @@ def test_scores_read_well_and_fit_into_json() -> None:
     flat = json.loads(json.dumps(scores.as_dict(), allow_nan=False))
     assert flat["l_test"] == scores.l_test
     assert flat["constant l_test"] == scores.constant["l_test"]
-    header, first, *_, offset, units, note = lines = str(scores).splitlines()
+    header, first, *_, offset, units, _, note = lines = str(scores).splitlines()
     assert "a constant offset, which contacts cannot determine" in offset
     assert header.split() == ["200", "observations", "score", "constant"]
     assert first.split() == ["L_test", "0.25", f"{scores.constant['l_test']:.4g}"]
     assert note == "the translation was fitted to the other 200 observations, every second row"
     assert units == "lengths are in the action's unit, L_test in its square"
-    assert len({len(line) for line in lines[:-3]}) == 1
+    assert len({len(line) for line in lines[:-4]}) == 1
     by_others = measure(answer(truth), truth, reference=(answer(truth), truth))
     assert "every second row" not in str(by_others)
 

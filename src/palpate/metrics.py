@@ -25,6 +25,7 @@ TITLES = {
     "object_error": "object error",
     "object_bias": "object bias",
     "object_spread": "object error without bias",
+    "object_rigid": "object error, best reference point",
     "isometry": "distance distortion",
     "orientation_error": "orientation error (rad)",
     "confidence_auroc": "confidence AUROC",
@@ -42,7 +43,9 @@ class Scores:
     """The scores of `measure`; None where the model, the truth or the data does not define one.
 
     Errors are mean Euclidean distances in the action's unit, after the motion that fits the agent. For `object_spread`
-    the object's constant offset is removed too. Positions are measured where the object is visible, if that is known.
+    the object's constant offset is removed too. For `object_rigid` an offset that turns with the object is removed as
+    well: any point of a rigid object can serve as its position. Positions are measured where the object is visible, if
+    that is known.
     """
 
     count: int  # observations evaluated
@@ -51,6 +54,7 @@ class Scores:
     object_error: float
     object_bias: float  # length of the object's mean error: a constant offset, which contacts may leave open
     object_spread: float  # the object's error after its own constant offset
+    object_rigid: float | None  # as object_spread, for the best point of the object; with true angles in the plane
     isometry: float  # mean relative distortion of distances
     orientation_error: float | None  # radians, modulo pi
     confidence_auroc: float | None  # of the confidence against true visibility
@@ -83,6 +87,11 @@ class Scores:
             "which contacts cannot determine; model.align with known positions of agent and object removes it",
             "lengths are in the action's unit, L_test in its square",
         ]
+        if self.object_rigid is not None:
+            notes.append(
+                "any point of a rigid object can serve as its position. For the best reference point a constant offset "
+                "and one that turns with the object are removed: four numbers, fitted to true positions and angles"
+            )
         if self.l_test > self.constant["l_test"]:
             notes.append(
                 "worse than the constant predictor: the true states' frame may be rotated, mirrored or scaled relative "
@@ -164,12 +173,12 @@ def measure(
         thing = _affine(encoding.object, affine_probe(known.object, true.object))
         scores["probed_l_test"] = float(l_test(group, Encoding(agent, thing[:, None]), truth))
         constant["probed_l_test"] = constant["l_test"]
-    # A body that never turns has no orientation to find.
-    if encoding.orientation is not None and truth.angle is not None and float(truth.angle.std()) > 1e-3:
-        scores["orientation_error"] = _mean(axis_error(encoding.orientation, truth.angle))
+    angle = _angles(truth)
+    if encoding.orientation is not None and angle is not None:
+        scores["orientation_error"] = _mean(axis_error(encoding.orientation, angle))
         # The best single axis for these rows.
-        best = axis_angle(double_angle(truth.angle).mean(0))
-        constant["orientation_error"] = _mean(axis_error(best, truth.angle))
+        best = axis_angle(double_angle(angle).mean(0))
+        constant["orientation_error"] = _mean(axis_error(best, angle))
     if truth.contact is not None:
         true_contact = truth.contact.bool()
         share = _mean(true_contact.double())
@@ -261,14 +270,41 @@ def _positions(
         }
         for answer in (moved, middle)
     )
-    offset = group.difference(known.objects, reference_truth.objects).mean(0)  # [k, n]
-    left = group.difference(moved.objects, truth.objects) - offset
-    scores["object_spread"], constant["object_spread"] = _mean(left.norm(dim=-1)), constant["object_error"]
+    wrong, known_wrong = (
+        group.difference(x.objects, true.objects) for x, true in ((moved, truth), (known, reference_truth))
+    )  # [N, k, n]
+    scores["object_spread"] = _mean((wrong - known_wrong.mean(0)).norm(dim=-1))
+    constant["object_spread"] = constant["object_error"]
+    angle, known_angle = _angles(truth), _angles(reference_truth)
+    if angle is not None and known_angle is not None and wrong.shape[1:] == (1, 2):
+        left = wrong[:, 0] - _rigid(angle) @ rigid_offset(known_wrong[:, 0], known_angle)
+        scores["object_rigid"], constant["object_rigid"] = _mean(left.norm(dim=-1)), constant["object_error"]
     points = len(truth.agent) * (1 + truth.objects.shape[1])
     pairs = torch.randint(points, (2, PAIRS), generator=torch.Generator().manual_seed(0))
     scores["isometry"] = float(isometry(group, encoding, truth, pairs))
     constant["isometry"] = 1.0  # all its distances are 0
     return scores, constant
+
+
+def _angles(truth: Truth) -> Tensor | None:
+    """True angles if they differ: an object that never turns has no orientation to find."""
+    return truth.angle if truth.angle is not None and float(truth.angle.std()) > 1e-3 else None
+
+
+def rigid_offset(wrong: Tensor, angle: Tensor) -> Tensor:
+    """The least-squares fit e + R(angle) c to errors [N, 2] in the plane: e and c, `[4]`.
+
+    R(angle) turns the axes of the object into those of the frame. A position is that of some point of the object;
+    another point of the same object differs by c, in the object's own axes.
+    """
+    return torch.linalg.lstsq(_rigid(angle).flatten(0, 1), wrong.flatten()[:, None], driver="gelsd").solution[:, 0]
+
+
+def _rigid(angle: Tensor) -> Tensor:
+    """The matrix `[N, 2, 4]` that takes e and c to e + R(angle) c."""
+    cos, sin = angle.cos(), angle.sin()
+    turn = torch.stack((cos, -sin, sin, cos), -1).unflatten(-1, (2, 2))
+    return torch.cat((torch.eye(2, dtype=angle.dtype).expand_as(turn), turn), -1)
 
 
 def l_test(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
