@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from palpate.contacts.relocation import CELLS, FEWEST, WINDOW, Recent, explanation
+from palpate.contacts.relocation import FEWEST, WINDOW, Recent, explanation
 from palpate.geometry import Segment
 
 RADIUS = 0.1
@@ -72,13 +72,14 @@ def test_the_oldest_triples_are_forgotten() -> None:
     assert torch.equal(recent.changed[:, 0], changed)
 
 
-def test_the_likelihood_by_hand() -> None:
-    """One cell for all: a quarter of the paths touch and all of them change; of the others a quarter change."""
-    distance = torch.tensor([0.0, 1.0, 1.0, 1.0]).repeat(400)
-    changed = torch.cat((torch.ones(400, dtype=torch.bool), torch.arange(1200) % 4 == 0))
-    distance = distance.reshape(400, 4).T.flatten()
-    cells = torch.zeros(2, 1600, dtype=torch.long)
-    (found,) = explanation(distance, torch.tensor([0.5]), cells, changed)
-    expected = 0.75 * (0.25 * torch.tensor(0.25).log() + 0.75 * torch.tensor(0.75).log())
-    assert found.item() == pytest.approx(expected.item(), abs=5e-3)
-    assert CELLS > 1
+@pytest.mark.parametrize("both", [0.0, 1.0])
+def test_the_likelihood_by_hand(both: float) -> None:
+    """Half of the paths touch and change. Of the others, those from cell 0 to cell 1 change, where objects are hidden,
+    and those within cell 1 always or never."""
+    touching = torch.arange(4000) % 2 == 0
+    cells = torch.stack(((torch.arange(4000) // 2) % 2, torch.ones(4000, dtype=torch.long)))
+    changed = touching | (cells[0] != cells[1]) | (both == 1)
+    (found,) = explanation(torch.where(touching, 0.0, 1.0), torch.tensor([0.5]), cells, changed)
+    assert found.item() == pytest.approx(0, abs=0.02)
+    (chance,) = explanation(torch.ones(4000), torch.tensor([0.5]), cells * 0, touching)
+    assert chance.item() == pytest.approx(-torch.tensor(2.0).log().item(), abs=0.01)  # a coin, and one cell for all

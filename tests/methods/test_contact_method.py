@@ -185,8 +185,8 @@ def test_changed_and_geometry_join_by_the_rule_of_bayes() -> None:
         model.scenes.probability = lambda d, p=changed: torch.full_like(d, p)
         prior = model.logit(seen, model.group.path(torch.tensor([[-5.0, offset]]), model.inputs.scaled(a))).sigmoid()
         prior = prior.clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT).item()
-        both_seen = 1 / (1 + math.exp(min(hidden, 500))) ** 2
-        anyway = (1 - both_seen) * model.hidden_change.sigmoid().item()
+        gone = 1 / (1 + math.exp(min(-hidden, 500)))  # in o as in o'
+        both_seen, anyway = (1 - gone) ** 2, 2 * gone * (1 - gone) + gone**2 * model.hidden_change.sigmoid().item()
         yes, no = (
             p * (change * changed + (1 - change) * (1 - changed))
             for p, change in ((prior, both_seen + anyway), (1 - prior, anyway))

@@ -20,7 +20,7 @@ PLACES, REACH = 144, 1.5  # places to compare, and how far they are from the pre
 SMALLER = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)  # radii to compare, relative to the present one
 CELLS, OUTLIERS = 64, 0.01  # cells of relative positions; share of positions beyond the borders of all cells
 ROUNDS = 8  # of expectation maximisation
-LEAST_RATE = 1e-3  # of changes, and of none
+FIRST_RATE, LEAST_RATE = 0.2, 1e-3  # of hidden objects at first; of changes, and of none
 GAIN = 0.01  # least gain of log-likelihood per triple; a smaller one may be due to the body's shape
 
 
@@ -78,24 +78,39 @@ class Recent(nn.Module):
 def explanation(distance: Tensor, radii: Tensor, cells: Tensor, changed: Tensor) -> Tensor:
     """Log-likelihood per triple `[r]` of changes [N], for each radius.
 
-    Paths nearer than the radius change the scene at one rate. Otherwise it changes if the object is hidden, in o or in
-    o', and that happens in each cell at a rate of its own. `cells` [2, N] are those of o and o'.
+    Paths nearer than the radius change the scene at one rate. Otherwise it changes if the object appears or vanishes;
+    in each cell it is hidden at a rate of its own. If it is hidden in both observations, the scene always changes or
+    never, whichever explains more. `cells` [2, N] are those of o and o'.
     """
     touching = distance < radii[:, None]  # [r, N]
     count = touching.sum(1)
     often = ((touching & changed).sum(1) / count.clamp(min=1)).clamp(0.5, 1 - LEAST_RATE)[:, None]
-    free = (~touching).to(distance.dtype)
-    rate = free.new_full((len(radii), CELLS), 0.2)
-    seen = _summed(cells, [free, free])
+    found = []
+    for both in (0.0, 1.0):  # P(changed) if the object is hidden in both
+        chance = torch.where(touching, often, _hiding(~touching, cells, changed, both))
+        found.append(torch.where(changed, chance, 1 - chance).log().mean(1))
+    return torch.maximum(*found)
+
+
+def _hiding(free: Tensor, cells: Tensor, changed: Tensor, both: float) -> Tensor:
+    """P(changed) `[r, N]` by hiding, from the rates of the cells that explain the triples `free` [r, N] best."""
+    weight = free.to(torch.float32)
+    rate = weight.new_full((len(free), CELLS), FIRST_RATE)
+    seen = _summed(cells, [weight, weight])
     for _ in range(ROUNDS):
-        hidden = [rate[:, cell] for cell in cells]
-        any_hidden = _any(hidden)
-        due = [free * changed * one / any_hidden for one in hidden]
-        caused = _summed(cells, due)
-        rate = (caused + 0.5) / (seen + 2.0)  # few observations of a cell say little
-    any_hidden = _any([rate[:, cell] for cell in cells])
-    chance = torch.where(touching, often, any_hidden)
-    return torch.where(changed, chance, 1 - chance).log().mean(1)
+        first, second = (rate[:, cell] for cell in cells)
+        chance = _chance(first, second, both)
+        together = first * second
+        hidden = [
+            weight * torch.where(changed, (one - (1 - both) * together) / chance, (1 - both) * together / (1 - chance))
+            for one in (first, second)
+        ]
+        rate = (_summed(cells, hidden) + 0.5) / (seen + 2.0)  # few observations of a cell say little
+    return _chance(rate[:, cells[0]], rate[:, cells[1]], both)
+
+
+def _chance(first: Tensor, second: Tensor, both: float) -> Tensor:
+    return (first + second - (2 - both) * first * second).clamp(LEAST_RATE, 1 - LEAST_RATE)
 
 
 def _summed(cells: Tensor, weights: list[Tensor]) -> Tensor:
@@ -104,10 +119,6 @@ def _summed(cells: Tensor, weights: list[Tensor]) -> Tensor:
     for cell, weight in zip(cells, weights, strict=True):
         total.index_add_(1, cell, weight)
     return total
-
-
-def _any(hidden: list[Tensor]) -> Tensor:
-    return (1 - (1 - hidden[0]) * (1 - hidden[1])).clamp(LEAST_RATE, 1 - LEAST_RATE)
 
 
 def _cells(apart: Tensor) -> Tensor:

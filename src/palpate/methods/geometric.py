@@ -25,7 +25,7 @@ SHARE_RANGE = (0.02, 0.98)
 # objects get hardly any gradient. With a refinement triples are fresh, and the boundary may be sharper.
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
-FIRST_CHANGE = 1.5  # log-odds that a scene changes if the object is hidden
+FIRST_CHANGE = 0.0  # log-odds that a scene changes if the object is hidden in both observations
 # The rest floor falls from LOOSE_REST to its setting over this part of the run. The object is found then, and the
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
@@ -127,13 +127,13 @@ class Geometric(Located):
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
         """The posterior probability of a contact: geometry is the prior, the witness gives the likelihood of a change.
 
-        A scene with a hidden object changes at a rate of its own.
+        A scene also changes if the object appears or vanishes; `objectives.contact.change_nll` has all causes.
         """
         (z_int, before), (_, after) = self.located(self.inputs(o)), self.located(self.inputs(o_next))
         path = self.group.path(z_int, self.inputs.scaled(a))
         touched = self.logit(before, path).sigmoid().clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT)
-        seen = Hidden(before.hidden, after.hidden, self.hidden_change).seen().exp()
-        anyway = (1 - seen) * self.hidden_change.sigmoid()
+        hidden = Hidden(before.hidden, after.hidden, self.hidden_change)
+        seen, anyway = hidden.seen().exp(), hidden.otherwise(torch.ones_like(before.hidden, dtype=torch.bool)).exp()
         changed = super().contact(o, a, o_next).clamp(LEAST_CHANCE, 1 - LEAST_CHANCE)
 
         def likelihood(change: Tensor) -> Tensor:

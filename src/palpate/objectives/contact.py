@@ -13,7 +13,7 @@ LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood
 
 
 class Hidden(NamedTuple):
-    """Log-odds [b] that the object is hidden, in o and in o', and log-odds of a change if it is."""
+    """Log-odds [b] that the object is hidden, in o and in o', and of a change if it is hidden in both."""
 
     before: Tensor
     after: Tensor
@@ -23,9 +23,12 @@ class Hidden(NamedTuple):
         """log P(visible in both), `[b]`."""
         return logsigmoid(-self.before) + logsigmoid(-self.after)
 
-    def gone(self) -> Tensor:
-        """log P(hidden in one or both), `[b]`."""
-        return torch.logaddexp(logsigmoid(self.before), logsigmoid(-self.before) + logsigmoid(self.after))
+    def otherwise(self, changed: Tensor) -> Tensor:
+        """log P(changed, and not visible in both), `[b]`."""
+        gone, gone_after, seen, seen_after = map(logsigmoid, (self.before, self.after, -self.before, -self.after))
+        both = gone + gone_after + torch.where(changed, logsigmoid(self.change), logsigmoid(-self.change))
+        appears = torch.logaddexp(gone + seen_after, seen + gone_after)
+        return torch.where(changed, torch.logaddexp(appears, both), both)
 
 
 def change_nll(contact: Tensor, changed: Tensor, hidden: Hidden | None = None, doubt: Tensor | float = 0.0) -> Tensor:
@@ -34,16 +37,16 @@ def change_nll(contact: Tensor, changed: Tensor, hidden: Hidden | None = None, d
     A departure from the paper, whose L_+ only uses paths with contact. A path without contact shows where the body is
     not; both together determine the body's centre and radius.
 
-    A visible object changes the scene in a contact. A scene with a hidden object seems to change at a rate of its own,
-    whatever the path. So the body need not grow to where the agent hides the object.
+    A visible object changes the scene in a contact. An object that appears or vanishes changes it in any case, and one
+    that is hidden in both observations at a rate of its own. So the body need not grow to where the agent hides the
+    object, and the unknown position of a hidden object explains nothing.
 
     `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) P(changed): a false positive far away does not
     enlarge the body.
     """
     right = torch.where(changed, logsigmoid(contact), logsigmoid(-contact))
     if hidden is not None:
-        anyway = torch.where(changed, logsigmoid(hidden.change), logsigmoid(-hidden.change))
-        right = torch.logaddexp(hidden.seen() + right, hidden.gone() + anyway)
+        right = torch.logaddexp(hidden.seen() + right, hidden.otherwise(changed))
     wrong = torch.as_tensor(doubt, dtype=right.dtype, device=right.device)
     return -torch.logaddexp(right + torch.log1p(-2 * wrong), wrong.log())
 
