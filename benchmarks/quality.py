@@ -29,6 +29,7 @@ import palpate
 
 VECTOR_RUNS, PICTURE_RUNS = 36, 6  # with settings of their own
 USUAL_VECTOR_RUNS, USUAL_PICTURE_RUNS = 24, 12  # as `fit` trains
+NEAR = 2.5  # factor within which an estimate is near the true error
 FAILED = 0.5  # of the constant predictor's error; a run above it has learned nothing
 
 
@@ -119,7 +120,6 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
         "error": scores.l_test**0.5,
         "constant": scores.constant["l_test"] ** 0.5,
         "quality": model.facts["quality"],
-        "scores": scores.as_dict(),
         "seconds": round(seconds, 1),
     }
 
@@ -139,8 +139,13 @@ def draw(out: Path) -> None:
     found = runs(out)
     estimate, error, constant = (np.array([one[name] for one in found]) for name in ("estimate", "error", "constant"))
     failed = error > FAILED * constant
-    text = f"all {len(found)} runs: {spearman(estimate, error):.2f}; {failed.sum()} failed ones left out: "
-    text += f"{spearman(estimate[~failed], error[~failed]):.2f}"
+    usual = np.array([one["settings"]["steps"] is None for one in found])
+    ratio = estimate / error
+    near = (ratio < NEAR) & (ratio > 1 / NEAR)
+    text = f"{len(found)} runs: median ratio {np.median(ratio):.2f}, {near.mean():.0%} within {NEAR:g} times; "
+    text += f"rank correlation {spearman(estimate, error):.2f}\n{usual.sum()} as fit trains: median "
+    text += f"{np.median(ratio[usual]):.2f}, {near[usual].mean():.0%}, {spearman(estimate[usual], error[usual]):.2f}; "
+    text += f"without {failed.sum()} failed ones: {spearman(estimate[~failed], error[~failed]):.2f}"
     print(text)
     figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
     kinds = [(one["settings"]["view"], one["settings"]["objective"]) for one in found]
@@ -155,13 +160,13 @@ def draw(out: Path) -> None:
         yscale="log",
         xlabel="error estimated without labels (box side 1)",
         ylabel="true error, root of L_test",
-        title=f"Rank correlation\n{text}",
+        title=text,
     )
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(FixedLocator([0.02, 0.05, 0.1, 0.2, 0.5, 1.0]))
+        axis.set_major_locator(FixedLocator([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
-    axes.title.set_fontsize(10)
+    axes.title.set_fontsize(8)
     axes.legend(fontsize=8)
     figure.savefig(out / "scatter.png", dpi=110)
 
