@@ -160,7 +160,7 @@ def balls(
 
     def visible(agent: Tensor, thing: Tensor) -> Tensor:
         offset = thing - agent
-        return (offset[:, 0].abs() >= mast * min(sides)) | (offset[:, 1] < 0)
+        return (offset[:, 0].abs() >= mast * min(sides)) | (offset[:, -1] < 0)
 
     def seen(agent: Tensor, thing: Tensor) -> Tensor:
         thing = torch.where(visible(agent, thing)[:, None], thing, 1.5 * box)  # outside of the picture

@@ -239,7 +239,7 @@ def test_tensors_of_something_else(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"n": 3}, "phi_int"),
+        ({"n": 3}, "head.offset"),
         ({"objective": replace(CONFIG.objective, body="outline")}, "bodies"),
         ({"method": "supervised"}, ""),
     ],

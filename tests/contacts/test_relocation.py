@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from palpate.contacts.relocation import FEWEST, WINDOW, Recent, explanation
+from palpate.contacts.relocation import FEWEST, WINDOW, Recent, explanation, places
 from palpate.geometry import Segment
 
 RADIUS = 0.1
@@ -57,6 +57,25 @@ def test_a_known_radius_is_kept() -> None:
     assert place.radius.item() == pytest.approx(RADIUS)
 
 
+@pytest.mark.parametrize(("n", "count"), [(1, 145), (2, 145), (3, 126), (6, 31)])
+def test_the_number_of_places_is_bounded(n: int, count: int) -> None:
+    offsets = places(n)
+    assert offsets.shape == (count, n)
+    assert not offsets[0].any()
+    torch.testing.assert_close(offsets.mean(0), torch.zeros(n))
+
+
+def test_a_place_is_not_taken_twice() -> None:
+    """The stored positions move with the object."""
+    path, thing, changed = walked(4000, mast=0.1)
+    recent = stored(path, thing + torch.tensor([0.0, -0.09]), changed)
+    place = recent.better_place(0, torch.tensor(0.17), resize=True)
+    assert place is not None
+    recent.shift(0, place.offset)
+    again = recent.better_place(0, place.radius, resize=True)
+    assert again is None or again.offset.norm() < 0.05
+
+
 def test_few_triples_decide_nothing() -> None:
     path, thing, changed = walked(FEWEST - 1, mast=0.1)
     assert stored(path, thing - 0.1, changed).better_place(0, torch.tensor(0.17), resize=True) is None
@@ -70,6 +89,10 @@ def test_the_oldest_triples_are_forgotten() -> None:
         apart = [(at - x[rows])[:, None] for x in (path.start, path.start + path.move)]
         recent.store(Segment(path.start[rows], path.move[rows]), at[:, None], *apart, changed[rows, None])
     assert torch.equal(recent.changed[:, 0], changed)
+    twice = [x.repeat(2, *(1 for _ in x.shape[1:])) for x in (path.start, path.move, thing[:, None])]
+    apart = torch.zeros_like(twice[2])
+    recent.store(Segment(*twice[:2]), twice[2], apart, apart, torch.cat((changed, ~changed))[:, None])
+    assert sorted(recent.changed[:, 0].tolist()) == sorted((~changed).tolist())  # the last of a large batch
 
 
 @pytest.mark.parametrize("both", [0.0, 1.0])

@@ -6,17 +6,17 @@ directly: each must explain the contacts by paths, and all other changes by wher
 Legend: N triples, k objects, n ambient dimension, r radii, c cells.
 """
 
-import itertools
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from palpate.geometry import Segment
 
 WINDOW = 4096  # stored triples
 FEWEST = 1024  # stored triples that a search needs
-PLACES, REACH = 144, 1.5  # places to compare, and how far they are from the present one along each axis, in radii
+PLACES, REACH = 144, 1.5  # places to compare, about; how far they are from the present one along each axis, in radii
 SMALLER = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)  # radii to compare, relative to the present one
 CELLS, OUTLIERS = 64, 0.01  # cells of relative positions; share of positions beyond the borders of all cells
 ROUNDS = 8  # of expectation maximisation
@@ -45,11 +45,17 @@ class Recent(nn.Module):
     @torch.no_grad()
     def store(self, path: Segment, position: Tensor, apart: Tensor, apart_next: Tensor, changed: Tensor) -> None:
         """Store a batch with positions [b, k, n] in o and positions relative to the agent, in o and in o'."""
-        rows = (self.next + torch.arange(len(changed), device=changed.device)) % WINDOW
+        count = min(len(changed), WINDOW)
+        rows = (self.next + torch.arange(count, device=changed.device)) % WINDOW
         columns = (path.start, path.move, position, torch.cat((apart, apart_next), -1), changed)
         for kept, column in zip((self.start, self.move, self.object, self.apart, self.changed), columns, strict=True):
-            kept.index_copy_(0, rows, column.to(kept.dtype))
-        self.next.add_(len(changed))
+            kept.index_copy_(0, rows, column[-count:].to(kept.dtype))
+        self.next.add_(count)
+
+    def shift(self, index: int, offset: Tensor) -> None:
+        """Move the stored positions of one object by an offset [n]."""
+        self.object[:, index] += offset
+        self.apart[:, index] += offset.repeat(2)
 
     def better_place(self, index: int, radius: Tensor, *, resize: bool) -> Place | None:
         """The best place of object `index`, if it is clearly better than the present one; waits for the device."""
@@ -61,18 +67,25 @@ class Recent(nn.Module):
         n = position.shape[1]
         cells = torch.stack([_cells(x) for x in self.apart[:count, index].split(n, 1)])  # [2, N]
         radii = radius * torch.tensor(SMALLER if resize else (1.0,), device=radius.device)
-        along = torch.linspace(-REACH, REACH, max(3, round(PLACES ** (1 / n))), device=radius.device) * radius
-        offsets = [torch.zeros_like(position[0]), *(torch.stack(x) for x in itertools.product(along, repeat=n))]
-
-        def explained(offset: Tensor) -> Tensor:
-            return explanation(path.distance2(position + offset).sqrt(), radii, cells, changed)
-
-        scores = torch.stack([explained(offset) for offset in offsets])  # [places, r]
+        offsets = radius * places(n).to(radius)  # [places, n], the present one first
+        scores = torch.stack(
+            [explanation(path.distance2(position + x).sqrt(), radii, cells, changed) for x in offsets]
+        )  # [places, r]
         best = scores.flatten().argmax()
         gain = scores.flatten()[best] - scores[0, 0]
         if gain < GAIN:
             return None
         return Place(offsets[int(best) // len(radii)], radii[best % len(radii)], gain)
+
+
+def places(n: int) -> Tensor:
+    """Offsets to compare, `[places, n]` in radii: none, and a grid; beyond space, steps along the axes alone."""
+    along = torch.linspace(-REACH, REACH, max(3, round(PLACES ** (1 / min(n, 3)))))
+    if n <= 3:
+        grid = torch.cartesian_prod(*[along] * n).reshape(-1, n)
+    else:
+        grid = (torch.eye(n)[:, None] * along[:, None]).flatten(0, 1)
+    return torch.cat((torch.zeros(1, n), grid))
 
 
 def explanation(distance: Tensor, radii: Tensor, cells: Tensor, changed: Tensor) -> Tensor:
@@ -115,16 +128,14 @@ def _chance(first: Tensor, second: Tensor, both: float) -> Tensor:
 
 def _summed(cells: Tensor, weights: list[Tensor]) -> Tensor:
     """Sums `[r, c]` of weights [r, N] over the triples whose observations are in a cell."""
-    total = weights[0].new_zeros(len(weights[0]), CELLS)
-    for cell, weight in zip(cells, weights, strict=True):
-        total.index_add_(1, cell, weight)
-    return total
+    member = F.one_hot(cells, CELLS).to(weights[0].dtype)  # [2, N, c]; a product has a fixed order on a GPU
+    return torch.stack([weight @ each for weight, each in zip(weights, member, strict=True)]).sum(0)
 
 
 def _cells(apart: Tensor) -> Tensor:
     """Number of the cell, `[N]`, for positions [N, n] relative to the agent."""
     n = apart.shape[1]
-    side = max(2, int(CELLS ** (1 / n)))
+    side = max(2, int(CELLS ** (1 / n) + 1e-9))
     low, high = apart.quantile(OUTLIERS, 0), apart.quantile(1 - OUTLIERS, 0)
     along = ((apart - low) / (high - low).clamp(min=1e-9) * side).long().clamp(0, side - 1)
     return (along * side ** torch.arange(n, device=apart.device)).sum(1).clamp(max=CELLS - 1)

@@ -52,6 +52,7 @@ class Contact(Geometric):
 
     # InfoNCE does not measure positions; in L_- one missed contact outweighs the rest.
     not_judged = frozenset({"contrast", "stay"})
+    scaffold = ("recent",)
     temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
     places_from = PLACES_FROM
     scenes: Witnesses
@@ -63,7 +64,7 @@ class Contact(Geometric):
         places = Scenes([self.make_split() for _ in range(count)], dimension=None)
         self.scenes = Witnesses(w, places, self.places_from)
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
-        self.recent = Recent(count, self.group.n)
+        self.recent: Recent | None = Recent(count, self.group.n)
         self.searches = nn.Buffer(torch.zeros((), dtype=torch.long))  # for a better place, so far
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
 
@@ -84,7 +85,7 @@ class Contact(Geometric):
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         touching = self.logit(before, path) > 0
         changed = self.scenes.observe(w, w_next, before.position, after.position, touching, progress)  # [b, k]
-        if self.training:
+        if self.training and self.recent is not None:
             apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
             self.recent.store(path, before.position, apart, apart_next, changed)
         terms = {
@@ -147,7 +148,7 @@ class Contact(Geometric):
     @torch.no_grad()
     def adapt(self, share: float) -> None:
         """Look for a better place of each object a few times."""
-        if self.searches >= len(SEARCH_AT) or share < SEARCH_AT[int(self.searches)]:
+        if self.recent is None or self.searches >= len(SEARCH_AT) or share < SEARCH_AT[int(self.searches)]:
             return
         self.searches.add_(1)
         for i in range(len(self.head)):
@@ -156,6 +157,7 @@ class Contact(Geometric):
             place = self.recent.better_place(i, radius, resize=body.resizable) if self.scenes.placed[i] else None
             if place is not None:
                 self.head.relocate(i, place.offset, place.radius)
+                self.recent.shift(i, place.offset)
 
     # Refinement
 
@@ -173,7 +175,7 @@ class Contact(Geometric):
 
     def _uncorrected(self, evidence: Evidence) -> Tensor:
         raw = evidence.raw.unflatten(-1, (len(self.head), -1))
-        return raw[..., : self.group.n].flatten(0, 1)
+        return (raw[..., : self.group.n] + self.head.offset).flatten(0, 1)
 
     def _surprise(self, evidence: Evidence) -> Tensor:
         z_int, z_int_next, raw, raw_next, a, changed = evidence

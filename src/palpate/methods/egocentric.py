@@ -76,7 +76,7 @@ class Egocentric(Geometric):
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)
-            * self.contact_term(guided, guided_after, path, contact, share, placed, DOUBT),
+            * self.contact_term(guided, guided_after, path, contact, share, placed, torch.full_like(share, DOUBT)),
             "stay": free * self.stay_term(guided, guided_after, contact, progress),
         }
         return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))
