@@ -116,7 +116,9 @@ def test_a_run_is_not_resumed_with_another_world_of_the_same_name(
 @pytest.mark.filterwarnings(UNTRAINED)
 def test_a_steerable_world_is_learned_by_chosen_moves_and_refinement() -> None:
     readings: list[dict[str, float]] = []
-    model = fit(SteeredDiscs(), steps=300, refine=True, watch=lambda step, values: readings.append(values))
+    model = fit(
+        SteeredDiscs(), steps=300, batch_size=128, refine=True, watch=lambda step, values: readings.append(values)
+    )
     assert readings[-1]["chosen_moves"] == 0.5
     (correction,) = (module for module in model.model.modules() if isinstance(module, Correction))
     assert correction.fitted

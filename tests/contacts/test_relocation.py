@@ -3,8 +3,9 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from palpate.contacts.relocation import FEWEST, WINDOW, Recent, explanation, places
+from palpate.contacts.relocation import CELLS, FEWEST, WINDOW, Recent, explanation, places
 from palpate.geometry import Segment
 
 RADIUS = 0.1
@@ -102,7 +103,9 @@ def test_the_likelihood_by_hand(both: float) -> None:
     touching = torch.arange(4000) % 2 == 0
     cells = torch.stack(((torch.arange(4000) // 2) % 2, torch.ones(4000, dtype=torch.long)))
     changed = touching | (cells[0] != cells[1]) | (both == 1)
-    (found,) = explanation(torch.where(touching, 0.0, 1.0), torch.tensor([0.5]), cells, changed)
+    member = F.one_hot(cells, CELLS).float()
+    (found,) = explanation(torch.where(touching, 0.0, 1.0), torch.tensor([0.5]), member, changed)
     assert found.item() == pytest.approx(0, abs=0.02)
-    (chance,) = explanation(torch.ones(4000), torch.tensor([0.5]), cells * 0, touching)
+    one = F.one_hot(cells * 0, CELLS).float()
+    (chance,) = explanation(torch.ones(4000), torch.tensor([0.5]), one, touching)
     assert chance.item() == pytest.approx(-torch.tensor(2.0).log().item(), abs=0.01)  # a coin, and one cell for all

@@ -65,7 +65,7 @@ class Recent(nn.Module):
         path = Segment(self.start[:count], self.move[:count])
         position, changed = self.object[:count, index], self.changed[:count, index]
         n = position.shape[1]
-        cells = torch.stack([_cells(x) for x in self.apart[:count, index].split(n, 1)])  # [2, N]
+        cells = torch.stack([_cells(x) for x in self.apart[:count, index].split(n, 1)])  # [2, N, c]
         radii = radius * torch.tensor(SMALLER if resize else (1.0,), device=radius.device)
         offsets = radius * places(n).to(radius)  # [places, n], the present one first
         scores = torch.stack(
@@ -93,7 +93,7 @@ def explanation(distance: Tensor, radii: Tensor, cells: Tensor, changed: Tensor)
 
     Paths nearer than the radius change the scene at one rate. Otherwise it changes if the object appears or vanishes;
     in each cell it is hidden at a rate of its own. If it is hidden in both observations, the scene always changes or
-    never, whichever explains more. `cells` [2, N] are those of o and o'.
+    never, whichever explains more. `cells` [2, N, c] has a 1 for the cell of o, and of o'.
     """
     touching = distance < radii[:, None]  # [r, N]
     count = touching.sum(1)
@@ -111,7 +111,7 @@ def _hiding(free: Tensor, cells: Tensor, changed: Tensor, both: float) -> Tensor
     rate = weight.new_full((len(free), CELLS), FIRST_RATE)
     seen = _summed(cells, [weight, weight])
     for _ in range(ROUNDS):
-        first, second = (rate[:, cell] for cell in cells)
+        first, second = (rate @ cell.mT for cell in cells)
         chance = _chance(first, second, both)
         together = first * second
         hidden = [
@@ -119,7 +119,7 @@ def _hiding(free: Tensor, cells: Tensor, changed: Tensor, both: float) -> Tensor
             for one in (first, second)
         ]
         rate = (_summed(cells, hidden) + 0.5) / (seen + 2.0)  # few observations of a cell say little
-    return _chance(rate[:, cells[0]], rate[:, cells[1]], both)
+    return _chance(rate @ cells[0].mT, rate @ cells[1].mT, both)
 
 
 def _chance(first: Tensor, second: Tensor, both: float) -> Tensor:
@@ -128,14 +128,14 @@ def _chance(first: Tensor, second: Tensor, both: float) -> Tensor:
 
 def _summed(cells: Tensor, weights: list[Tensor]) -> Tensor:
     """Sums `[r, c]` of weights [r, N] over the triples whose observations are in a cell."""
-    member = F.one_hot(cells, CELLS).to(weights[0].dtype)  # [2, N, c]; a product has a fixed order on a GPU
-    return torch.stack([weight @ each for weight, each in zip(weights, member, strict=True)]).sum(0)
+    return weights[0] @ cells[0] + weights[1] @ cells[1]  # a product has a fixed order on a GPU
 
 
 def _cells(apart: Tensor) -> Tensor:
-    """Number of the cell, `[N]`, for positions [N, n] relative to the agent."""
+    """Cells `[N, c]` of positions [N, n] relative to the agent: 1 for the own cell, else 0."""
     n = apart.shape[1]
     side = max(2, int(CELLS ** (1 / n) + 1e-9))
     low, high = apart.quantile(OUTLIERS, 0), apart.quantile(1 - OUTLIERS, 0)
     along = ((apart - low) / (high - low).clamp(min=1e-9) * side).long().clamp(0, side - 1)
-    return (along * side ** torch.arange(n, device=apart.device)).sum(1).clamp(max=CELLS - 1)
+    number = (along * side ** torch.arange(n, device=apart.device)).sum(1).clamp(max=CELLS - 1)
+    return F.one_hot(number, CELLS).to(apart.dtype)
