@@ -61,9 +61,8 @@ def balanced_nll(
 ) -> Tensor:
     """-log P(changed) `[b]` from the log-odds of contact that o gives and those that o' gives for the same path.
 
-    Both classes weigh the same, whatever the
-    `share` of changes; otherwise rare contacts would let the body shrink to where contacts are certain. An object
-    without contact stays, so the path constrains o' as much as o.
+    Both classes weigh the same, whatever the `share` of changes; otherwise rare contacts would let the body shrink to
+    where contacts are certain. An object without contact stays, so the path constrains o' as much as o.
     """
     balance = torch.where(changed, 0.5 / share, 0.5 / (1 - share))
     first, second = (change_nll(contact, changed, hidden, doubt) for contact in (before, after))
