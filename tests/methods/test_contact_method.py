@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.contacts.relocation import Place, Recent
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
-from palpate.methods.contact import Contact
+from palpate.methods.contact import Contact, Evidence
 from palpate.methods.geometric import DOUBT, GEOMETRY_DOUBT, Geometric
 from palpate.objects import NEVER, Objects
 from palpate.quality import assess
@@ -117,6 +118,29 @@ def test_labels_are_doubted_if_the_classes_overlap(placed: bool, separate: bool)
     split = model.scenes.split(0)
     split.valley.fill_(1.0 if separate else 0.0)
     assert model.doubt().tolist() == pytest.approx([DOUBT if placed and not separate else 0.0])
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_a_better_place_is_taken_once_the_object_is_placed(placed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions, body, stored triples and the refinement's field all move."""
+    model = contact("outline")
+    model.scenes.placed.fill_(placed)
+    offset, calls = torch.tensor([0.5, -1.0]), []
+    monkeypatch.setattr(
+        Recent, "better_place", lambda *_, **__: calls.append(1) or Place(offset, torch.tensor(0.4), torch.tensor(1.0))
+    )
+    raw, z_int = torch.zeros(3, model.phi_ext.head.out_features), torch.zeros(3, 2)
+    for share in (0.0, 0.2, 0.25, 0.26, 0.3):
+        model.adapt(share)
+    moved = offset if placed else torch.zeros(2)
+    assert len(calls) == int(placed)  # of the five shares, one passes the first search
+    torch.testing.assert_close(model.head(raw, z_int).position, moved.expand(3, 1, 2))
+    assert model.recent is not None
+    torch.testing.assert_close(model.recent.object[0, 0], moved)
+    torch.testing.assert_close(model.recent.apart[0, 0], moved.repeat(2))
+    evidence = Evidence(z_int, z_int, raw, raw, z_int, torch.zeros(3, 1, dtype=torch.bool))
+    torch.testing.assert_close(model._uncorrected(evidence), moved.expand(3, 2))
+    assert model.head[0].size(raw[:1, :0]).item() == pytest.approx(0.4 if placed else 0.25)
 
 
 def test_each_network_minimises_its_own_loss() -> None:
