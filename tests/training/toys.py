@@ -99,8 +99,8 @@ def trained(kind: str, config: SettledTraining | None = None, *, refine: bool = 
     return model
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in model.state_dict().items()}
+def weights(model: Model) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.lasting_state().items()}
 
 
 def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
