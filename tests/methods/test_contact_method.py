@@ -126,9 +126,7 @@ def test_a_better_place_is_taken_once_the_object_is_placed(placed: bool, monkeyp
     model = contact("outline")
     model.scenes.placed.fill_(placed)
     offset, calls = torch.tensor([0.5, -1.0]), []
-    monkeypatch.setattr(
-        Recent, "better_place", lambda *_, **__: calls.append(1) or Place(offset, torch.tensor(0.4), torch.tensor(1.0))
-    )
+    monkeypatch.setattr(Recent, "better_place", lambda *_, **__: calls.append(1) or Place(offset, torch.tensor(0.4)))
     raw, z_int = torch.zeros(3, model.phi_ext.head.out_features), torch.zeros(3, 2)
     for share in (0.0, 0.2, 0.25, 0.26, 0.3):
         model.adapt(share)

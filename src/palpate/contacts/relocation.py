@@ -27,7 +27,6 @@ GAIN = 0.01  # least gain of log-likelihood per triple; a smaller one may be due
 class Place(NamedTuple):
     offset: Tensor  # [n] from the present place
     radius: Tensor  # []
-    gain: Tensor  # [] log-likelihood per triple, above that of the present place
 
 
 class Recent(nn.Module):
@@ -72,10 +71,9 @@ class Recent(nn.Module):
             [explanation(path.distance2(position + x).sqrt(), radii, cells, changed) for x in offsets]
         )  # [places, r]
         best = scores.flatten().argmax()
-        gain = scores.flatten()[best] - scores[0, 0]
-        if gain < GAIN:
+        if scores.flatten()[best] - scores[0, 0] < GAIN:
             return None
-        return Place(offsets[int(best) // len(radii)], radii[best % len(radii)], gain)
+        return Place(offsets[int(best) // len(radii)], radii[best % len(radii)])
 
 
 def places(n: int) -> Tensor:

@@ -22,9 +22,9 @@ PLACES_FROM = 0.4  # share of the run after which positions may lead; before, th
 class Witnesses(nn.Module):
     """Two witnesses: d_W and the distance between positions. For each object one leads: its split finds the changes."""
 
-    def __init__(self, scenes: Scenes, places: Scenes, places_from: float = PLACES_FROM) -> None:
+    def __init__(self, scenes: Scenes, places: Scenes) -> None:
         super().__init__()
-        self.scenes, self.places, self.places_from = scenes, places, places_from
+        self.scenes, self.places = scenes, places
         self.lead = nn.Buffer(torch.zeros(len(scenes), dtype=torch.bool))  # whether positions lead, [k]
         self.placed = nn.Buffer(torch.zeros(len(scenes), dtype=torch.bool))  # contacts explained the changes once, [k]
 
@@ -52,7 +52,7 @@ class Witnesses(nn.Module):
         if self.training:
             better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
             as_separate = self.places.has_valley | ~self.scenes.has_valley
-            self.lead.copy_((progress >= self.places_from) & better & as_separate)
+            self.lead.copy_((progress >= PLACES_FROM) & better & as_separate)
             self.placed.logical_or_(self._leading(lambda witness: witness.youden) >= TELLING)
         return torch.where(self.lead, by_place, by_scene)
 

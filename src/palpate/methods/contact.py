@@ -20,7 +20,7 @@ from palpate.config import ModelConfig
 from palpate.contacts.relocation import Recent
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split
-from palpate.contacts.witnesses import PLACES_FROM, Witnesses
+from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import DOUBT, SHARE_RANGE, Geometric
@@ -54,7 +54,6 @@ class Contact(Geometric):
     not_judged = frozenset({"contrast", "stay"})
     scaffold = ("recent",)
     temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
-    places_from = PLACES_FROM
     scenes: Witnesses
 
     def __init__(self, config: ModelConfig, objects: int = 1) -> None:
@@ -62,7 +61,7 @@ class Contact(Geometric):
         count = len(self.head)
         w = Scenes([self.make_split() for _ in range(count)])
         places = Scenes([self.make_split() for _ in range(count)], dimension=None)
-        self.scenes = Witnesses(w, places, self.places_from)
+        self.scenes = Witnesses(w, places)
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
         self.recent: Recent | None = Recent(count, self.group.n)
         self.searches = nn.Buffer(torch.zeros((), dtype=torch.long))  # for a better place, so far
