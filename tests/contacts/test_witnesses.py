@@ -1,12 +1,14 @@
 """W and positions as witnesses of a change: whichever agrees better with geometry leads, object by object."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split, agreement
-from palpate.contacts.witnesses import PLACES_FROM, Witnesses
+from palpate.contacts.witnesses import PLACED_FROM, PLACES_FROM, Witnesses
 
 B, K = 2048, 2
 LATE, EARLY = torch.tensor(PLACES_FROM), torch.tensor(PLACES_FROM - 0.01)
@@ -21,8 +23,17 @@ def witnesses() -> Witnesses:
     return made.train()
 
 
-def observed(progress: Tensor, *, w_step: list[float], z_step: list[float]) -> tuple[Witnesses, Tensor, Tensor]:
-    """One batch in which touched objects move by these steps, in noise of 0.1, and the changes found in it."""
+def observed(
+    progress: Tensor,
+    *,
+    w_step: list[float],
+    z_step: list[float],
+    predicted: Callable[[Tensor], Tensor] = lambda touched: touched,
+) -> tuple[Witnesses, Tensor, Tensor]:
+    """One batch in which touched objects move by these steps, in noise of 0.1, and the changes found in it.
+
+    Geometry predicts the contacts, right unless `predicted` makes others of them.
+    """
     made = witnesses()
     touched = torch.rand(B, K, generator=torch.Generator().manual_seed(0)) < 0.4
     w, z = (10 * scattered(seed, B, K, 3) for seed in (1, 2))
@@ -31,7 +42,7 @@ def observed(progress: Tensor, *, w_step: list[float], z_step: list[float]) -> t
         x + 0.1 * scattered(seed, B, K, 3) + touched[..., None] * torch.tensor(step)[:, None] * way
         for x, seed, step in ((w, 4, w_step), (z, 5, z_step))
     )
-    return made, made.observe(w, w_next, z, z_next, touched, progress), touched
+    return made, made.observe(w, w_next, z, z_next, predicted(touched), progress), touched
 
 
 def accuracy(found: Tensor, touched: Tensor) -> list[float]:
@@ -101,9 +112,11 @@ def test_agreement_by_hand() -> None:
     scaled, touching = (
         x.repeat(10) for x in (torch.tensor([1.0, 2, 3, 4, 5]), torch.tensor([0.0, 1, 0, 1, torch.nan]))
     )
-    torch.testing.assert_close(agreement(scaled, touching, torch.tensor(2.5)), torch.tensor([0.5, 0.5]))
-    torch.testing.assert_close(agreement(scaled, touching, torch.tensor(3.5)), torch.tensor([0.5, 0.0]))
-    torch.testing.assert_close(agreement(scaled[:-5], touching[:-5], torch.tensor(3.5)), torch.zeros(2))  # too few
+    half, none = torch.tensor([0.5, 0.5]), torch.zeros(2)
+    torch.testing.assert_close(agreement(scaled, touching, torch.tensor(2.5)), (half, half))
+    expected = torch.tensor([0.5, 0.0]), torch.tensor([1.0, 1 / 3])
+    torch.testing.assert_close(agreement(scaled, touching, torch.tensor(3.5)), expected)
+    torch.testing.assert_close(agreement(scaled[:-5], touching[:-5], torch.tensor(3.5)), (none, none))  # too few
 
 
 def test_an_object_is_placed_when_geometry_explains_the_changes_and_stays_so() -> None:
@@ -112,6 +125,26 @@ def test_an_object_is_placed_when_geometry_explains_the_changes_and_stays_so() -
     z = scattered(0, B, K, 3)
     made.observe(z, z, z, z, touched.roll(1, 0), LATE)  # geometry knows nothing about these
     assert made.placed.tolist() == [True, False]
+
+
+def few_of(touched: Tensor) -> Tensor:
+    """The first 25 of the touched paths of each object."""
+    return touched & (touched.cumsum(0) <= 25)
+
+
+@pytest.mark.parametrize("predicted", [few_of, lambda touched: ~few_of(~touched)], ids=["few", "nearly all"])
+def test_an_object_is_not_placed_by_few_paths_that_happen_to_fit(predicted: Callable[[Tensor], Tensor]) -> None:
+    """Geometry that predicts few contacts, or nearly all, explains hardly anything, even if these few are right."""
+    made, _, _ = observed(LATE, w_step=[9.0, 9.0], z_step=[0.1, 0.1], predicted=predicted)
+    assert made.scenes.youden.tolist() == pytest.approx([0.6, 0.6] if predicted is few_of else [0.4, 0.4], abs=0.05)
+    assert (made.scenes.explained < 0.05).all()
+    assert not made.placed.any()
+
+
+def test_an_object_is_not_placed_at_the_start_of_the_run() -> None:
+    made, _, _ = observed(torch.tensor(PLACED_FROM - 0.01), w_step=[9.0, 9.0], z_step=[0.1, 0.1])
+    assert (made.scenes.explained > 0.9).all()
+    assert not made.placed.any()
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.1, 0.2])

@@ -91,6 +91,11 @@ class Scenes(nn.Module):
         """Agreement with geometry, `[k]`: see `Split.youden`."""
         return torch.stack([self.split(i).youden for i in range(len(self))])
 
+    @property
+    def explained(self) -> Tensor:
+        """Changes that geometry explains, `[k]`: see `Split.explained`."""
+        return torch.stack([self.split(i).explained for i in range(len(self))])
+
     def separation(self) -> float:
         """The separation of the worst split."""
         return min(self.split(i).separation() for i in range(len(self)))

@@ -67,6 +67,7 @@ class Split(nn.Module):
         self.valley = nn.Buffer(torch.zeros(()))  # see `separation`
         self.slope = nn.Buffer(torch.full((), STEEP))  # of the log-odds of a contact
         self.above = nn.Buffer(torch.zeros(2))  # the `agreement` with geometry
+        self.touched = nn.Buffer(torch.zeros(2))
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor, touching: Tensor | None = None) -> None:
@@ -102,7 +103,9 @@ class Split(nn.Module):
         self.share.copy_(contact.sum() / known.sum())
         self.slope.copy_(_slope(scaled, contact, other))
         if touching is not None:
-            self.above.copy_(agreement(scaled, touching, self.threshold))
+            above, touched = agreement(scaled, touching, self.threshold)
+            self.above.copy_(above)
+            self.touched.copy_(touched)
 
     @torch.no_grad()
     def recall(self, distances: Tensor, touching: Tensor | None = None) -> None:
@@ -171,16 +174,27 @@ class Split(nn.Module):
         that share among the others. 1 is full agreement, 0 none."""
         return self.above[0] - self.above[1]
 
+    @property
+    def explained(self) -> Tensor:
+        """Youden's index the other way round: the share of paths that geometry predicts to touch among distances above
+        the threshold, minus that share among the others. It is low if geometry predicts few contacts, or nearly all."""
+        return self.touched[0] - self.touched[1]
 
-def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> Tensor:
-    """Shares `[2]` of the distances above a cut: of paths that geometry predicts to touch, and of the others.
 
-    0 if either are too few to judge.
+def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
+    """Agreement of distances with what geometry predicts, as two pairs of shares, `[2]` each.
+
+    First the distances above a cut: their share among paths predicted to touch, and among the others. Then the paths
+    predicted to touch: their share among distances above the cut, and among the others. All are 0 if the paths of
+    either kind are too few to judge.
     """
-    sides = torch.stack([touching == side for side in (1, 0)])  # NaN, the unknown ones, are in neither
-    counts = sides.sum(1)
-    shares = (sides & (scaled > cut)).sum(1) / counts.clamp(min=1)
-    return torch.where(counts.amin() >= FEWEST_OF_A_CLASS, shares, 0.0)
+    known = ~touching.isnan()
+    touch, above = torch.stack((touching == 1, touching == 0)), torch.stack((scaled > cut, scaled <= cut)) & known
+    both = (touch[:, None] & above[None]).sum(-1)  # [touch or not, above or not]
+    counts, counts_above = both.sum(1), both.sum(0)
+    enough = counts.amin() >= FEWEST_OF_A_CLASS
+    shares = both[:, 0] / counts.clamp(min=1), both[0] / counts_above.clamp(min=1)
+    return torch.where(enough, shares[0], 0.0), torch.where(enough, shares[1], 0.0)
 
 
 def _slope(scaled: Tensor, contact: Tensor, other: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import TELLING, Split
 
 GAIN = 0.02  # positions lead if their Youden's index exceeds that of W by more than this
+PLACED_FROM = 0.2  # share of the run after which an object may count as placed
 PLACES_FROM = 0.4  # share of the run after which positions may lead; before, they are too inaccurate
 
 
@@ -53,7 +54,8 @@ class Witnesses(nn.Module):
             better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
             as_separate = self.places.has_valley | ~self.scenes.has_valley
             self.lead.copy_((progress >= PLACES_FROM) & better & as_separate)
-            self.placed.logical_or_(self._leading(lambda witness: witness.youden) >= TELLING)
+            agreed = self._leading(lambda witness: torch.minimum(witness.youden, witness.explained))
+            self.placed.logical_or_((progress >= PLACED_FROM) & (agreed >= TELLING))
         return torch.where(self.lead, by_place, by_scene)
 
     def distance(self, w: Tensor, w_next: Tensor, z: Tensor, z_next: Tensor) -> Tensor:
