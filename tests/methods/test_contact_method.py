@@ -15,7 +15,7 @@ from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact, Evidence
-from palpate.methods.geometric import DOUBT, GEOMETRY_DOUBT, Geometric
+from palpate.methods.geometric import DOUBT, GEOMETRY_DOUBT, UNSEEN_DOUBT, Geometric
 from palpate.objects import NEVER, Objects
 from palpate.quality import assess
 from palpate.representation import Representation
@@ -150,14 +150,13 @@ def test_each_network_minimises_its_own_loss() -> None:
         "radius": model.head[0].learned[0],
         "softness": model.raw_softness,
         "rest": model.log_rest_scale,
-        "hidden": model.hidden_change,
     }
     model.scenes.placed.fill_(True)
     found = terms(model, outputs(model, batch()))
     assert {name: moved(term, parts) for name, term in found.items()} == {
         "agent": {"agent"},
         "contrast": {"scene"},
-        "contact": {"object", "radius", "softness", "hidden"},
+        "contact": {"object", "radius", "softness"},
         "stay": {"object", "rest"},
     }
 
@@ -214,6 +213,22 @@ def test_changed_and_geometry_join_by_the_rule_of_bayes() -> None:
             for p, change in ((prior, both_seen + anyway), (1 - prior, anyway))
         )
         assert model.contact(o, a, o).item() == pytest.approx(yes / (yes + no), rel=1e-4)
+
+
+@pytest.mark.parametrize("changes", [0.4, 0.6])
+def test_a_scene_with_an_object_hidden_in_both_changes_nearly_always_or_nearly_never(changes: float) -> None:
+    """Whichever was more frequent in training, among placed objects; triples with a visible object do not count."""
+    model = contact()
+    (thing,) = at(torch.zeros(10, 2))
+    unseen = thing._replace(hidden=torch.full((10, 1), 20.0))
+    changed = torch.arange(10)[:, None] < 10 * changes
+    path = model.group.path(torch.ones(10, 2), torch.ones(10, 2))
+    expected = 1 - UNSEEN_DOUBT if changes > 0.5 else UNSEEN_DOUBT
+    for after, placed, now in ((unseen, False, UNSEEN_DOUBT), (thing, True, UNSEEN_DOUBT), (unseen, True, expected)):
+        model.contact_term(unseen, after, path, changed, torch.tensor([0.5]), torch.tensor([placed]), 0.0)
+        assert model.hidden_change.sigmoid().item() == pytest.approx(now)
+    model.eval().contact_term(unseen, unseen, path, ~changed, torch.tensor([0.5]), torch.tensor([True]), 0.0)
+    assert model.hidden_change.sigmoid().item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("training", "weights"), [(True, [25.0, 2.0, 25.0]), (False, [1.0, 1.0, 1.0])])

@@ -25,7 +25,9 @@ SHARE_RANGE = (0.02, 0.98)
 # objects get hardly any gradient. With a refinement triples are fresh, and the boundary may be sharper.
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
-FIRST_CHANGE = 0.0  # log-odds that a scene changes if the object is hidden in both observations
+# Least probability of a change, and of none, if the object is hidden in both observations; and how much of the count of
+# such triples is kept from step to step.
+UNSEEN_DOUBT, UNSEEN_MEMORY = 0.02, 0.98
 # The rest floor falls from LOOSE_REST to its setting over this part of the run. The object is found then, and the
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
@@ -52,7 +54,7 @@ class Geometric(Located):
         self.sharpest = SHARPEST if scene.refine else SOFTNESS[0]
         self.raw_softness = nn.Parameter(torch.full((objects,), FIRST_RAW_SOFTNESS))
         self.log_rest_scale = nn.Parameter(torch.full((objects,), FIRST_REST_SCALE).log())
-        self.hidden_change = nn.Parameter(torch.full((objects,), FIRST_CHANGE))
+        self.unseen = nn.Buffer(torch.zeros(2, objects))  # triples hidden in both observations; changes among them
 
     def measure(self, sample: Batch, actions: Tensor | None = None) -> None:
         super().measure(sample, actions)
@@ -71,6 +73,21 @@ class Geometric(Located):
         loose = max(LOOSE_REST, last)
         least = loose * (last / loose) ** ((progress - begin) / (end - begin)).clamp(0, 1)
         return torch.sqrt(least**2 + self.log_rest_scale.exp().square())
+
+    @property
+    def hidden_change(self) -> Tensor:
+        """Log-odds `[k]` of a change if an object is hidden in both observations.
+
+        The scene changes nearly always or nearly never, whichever was more frequent. A rate in between would let
+        "hidden" explain the contacts of a visible object: any part of the plane could count as hidden.
+        """
+        never = math.log(UNSEEN_DOUBT / (1 - UNSEEN_DOUBT))
+        return torch.where(self.unseen[1] > self.unseen[0] / 2, -never, never)
+
+    @torch.no_grad()
+    def _count_unseen(self, before: Objects, after: Objects, changed: Tensor) -> None:
+        both = before.hidden.sigmoid() * after.hidden.sigmoid()  # [b, k]
+        self.unseen.mul_(UNSEEN_MEMORY).add_(torch.stack((both.sum(0), (both * changed).sum(0))))
 
     def logit(self, objects: Objects, path: Segment) -> Tensor:
         """log-odds of contact `[b, k]` between paths and objects."""
@@ -103,6 +120,8 @@ class Geometric(Located):
             # One criterion for all weights. Its classes are not balanced: a few rare contacts would decide.
             share, placed, doubt = torch.full_like(share, 0.5), torch.ones_like(placed), DOUBT
         before, after = (x._replace(hidden=torch.where(placed, x.hidden, NEVER)) for x in (before, after))
+        if self.training:
+            self._count_unseen(before, after, changed)
         return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
 
     def surprise(
@@ -143,7 +162,7 @@ class Geometric(Located):
         return contact / (contact + other)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        scalars = [self.raw_softness, self.log_rest_scale, self.hidden_change]
+        scalars = [self.raw_softness, self.log_rest_scale]
         apart = [
             {"params": scalars, "lr_scale": LR_SCALE, "weight_decay": 0.0},
             *self.head.parameter_groups(),
