@@ -27,7 +27,7 @@ matplotlib.use("agg")
 from balls import AGENT_RADIUS, OBJECT_RADIUS, balls
 from many import Settings, make, runs
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, StrMethodFormatter
 
 import palpate
 
@@ -90,13 +90,16 @@ def draw(out: Path) -> None:
             shares.plot(strides, share, "o-", color=colour, markersize=4, label=label)
     errors.set(yscale="log", ylabel="L_test, % of the constant predictor's")
     errors.yaxis.set_major_formatter(StrMethodFormatter("{x:g} %"))
-    shares.set(ylabel="contact share of random moves", ylim=(0, None))
-    shares.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    errors.yaxis.set_major_locator(FixedLocator([0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]))
+    shares.set(yscale="log", ylabel="contact share")
+    shares.yaxis.set_major_locator(FixedLocator([0.005, 0.01, 0.02, 0.05, 0.1, 0.2]))
+    shares.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
     for axes in (errors, shares):
         axes.axvline(AGENT_RADIUS + OBJECT_RADIUS, color="black", linestyle=":", linewidth=1, label="sum of the radii")
         axes.set(xscale="log", xlabel="stride: longest move along an axis, in sides of the field")
-        axes.xaxis.set_major_locator(FixedLocator(STRIDES))
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_locator(FixedLocator(sorted({one["settings"]["stride"] for one in found})))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
