@@ -1,12 +1,13 @@
 """Two balls in a box of any dimension: the simplest world that meets the assumptions, for benchmarks and tests.
 
 The agent moves along a straight line to a random position. If its swept ball touches the object, the object lands at a
-random position; otherwise it rests. Lengths are in the unit of `sides`.
+random position or is pushed ahead; otherwise it rests. Lengths are in the unit of `sides`.
 
 Legend: N triples, n dimension of the box, h and w picture height and width.
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from palpate.geometry import Segment
 AGENT_RADIUS, OBJECT_RADIUS = 0.05, 0.08  # of the shortest side
 MARGIN = 0.2  # of a side, between object and walls, so that the agent can pass on all sides
 TRIES = 4096  # candidates drawn at a time
+SLIDE = 0.01  # of the shortest side: how far a pushed object slides on
 MOVES = 64  # candidates for a move of an episode
 
 View = Literal["mixture", "picture"]
@@ -36,30 +38,60 @@ class States(NamedTuple):
     contact: Tensor  # [N] bool
 
 
-def sample(num: int, sides: tuple[float, ...], contact_share: float, generator: torch.Generator) -> States:
-    """Random triples with this contact share; the balls are apart before and after."""
+def sample(
+    num: int,
+    sides: tuple[float, ...],
+    contact_share: float | None,
+    generator: torch.Generator,
+    *,
+    stride: float = 1.0,
+    pushed: bool = False,
+) -> States:
+    """Random triples with this contact share, or with the share of random moves; the balls are apart before and after.
+
+    `stride` is the longest move along an axis, in sides. A touched object lands anywhere unless it is `pushed`.
+    """
     box = torch.tensor(sides)
     reach = (AGENT_RADIUS + OBJECT_RADIUS) * min(sides)
 
     def anywhere(count: int, margin: float) -> Tensor:
         return box * (margin + (1 - 2 * margin) * torch.rand(count, len(sides), generator=generator))
 
-    wanted = {True: round(contact_share * num), False: num - round(contact_share * num)}
-    found: dict[bool, list[tuple[Tensor, ...]]] = {True: [], False: []}
+    def near(agent: Tensor) -> Tensor:
+        low, high = (agent / box - stride).clamp(min=0), (agent / box + stride).clamp(max=1)
+        return box * (low + (high - low) * torch.rand(agent.shape, generator=generator))
+
+    touching = round((contact_share or 0) * num)
+    wanted = {None: num} if contact_share is None else {True: touching, False: num - touching}
+    found: dict[bool | None, list[tuple[Tensor, ...]]] = {kind: [] for kind in wanted}
     while any(wanted.values()):
-        agent, target = anywhere(TRIES, 0.0), anywhere(TRIES, 0.0)
+        agent = anywhere(TRIES, 0.0)
+        target = near(agent)
         thing, landing = anywhere(TRIES, MARGIN), anywhere(TRIES, MARGIN)
         touched = Segment(agent, target - agent).distance2(thing) < reach**2
         apart = (thing - agent).norm(dim=1) > reach
+        if pushed:
+            landing = push(agent, target, thing, reach, SLIDE * min(sides))
+            apart &= ~touched | ((landing - box / 2).abs() < (0.5 - MARGIN) * box).all(1)
         landed = torch.where(touched[:, None], landing, thing)
         apart &= (landed - target).norm(dim=1) > reach
-        for kind in (True, False):
-            rows = (apart & (touched == kind)).nonzero()[: wanted[kind], 0]
+        for kind in wanted:
+            rows = (apart if kind is None else apart & (touched == kind)).nonzero()[: wanted[kind], 0]
             wanted[kind] -= len(rows)
             found[kind].append((agent[rows], thing[rows], target[rows], landed[rows], touched[rows]))
-    columns = [torch.cat(parts) for parts in zip(*found[True], *found[False], strict=True)]
+    columns = [torch.cat(parts) for parts in zip(*chain.from_iterable(found.values()), strict=True)]
     order = torch.randperm(num, generator=generator)
     return States(*(column[order] for column in columns))
+
+
+def push(agent: Tensor, target: Tensor, thing: Tensor, reach: float, slide: float) -> Tensor:
+    """Positions [N, n] of touched objects that go ahead of the agent from the touch on, and slide on for a bit."""
+    length = (target - agent).norm(dim=1, keepdim=True).clamp(min=1e-12)
+    way, ahead = (target - agent) / length, thing - agent
+    along = (ahead * way).sum(1, keepdim=True)
+    beside2 = (ahead - along * way).square().sum(1, keepdim=True)
+    entry = along - (reach**2 - beside2).clamp(min=0).sqrt()  # of the path into the ball around the object
+    return thing + (length - entry + slide) * way
 
 
 def picture(agent: Tensor, thing: Tensor, sides: tuple[float, ...], pixels: tuple[int, int]) -> Tensor:
@@ -145,16 +177,19 @@ def balls(
     *,
     seed: int,
     sides: tuple[float, ...] = (1.0, 1.0),
-    contact_share: float = 0.5,
+    contact_share: float | None = 0.5,
+    stride: float = 1.0,
+    pushed: bool = False,
     view: View = "mixture",
     pixels: tuple[int, int] = (32, 32),
     mast: float = 0.0,
 ) -> Labelled:
     """Labelled triples; observations are 64 numbers or, in the plane, grey pictures of (height, width) pixels.
 
-    `mast` is half the width, in shortest sides, of the strip above the agent in which it hides the object.
+    `contact_share`, `stride` and `pushed` are those of `sample`. `mast` is half the width, in shortest sides, of the
+    strip above the agent in which it hides the object.
     """
-    states = sample(num, sides, contact_share, torch.Generator().manual_seed(seed))
+    states = sample(num, sides, contact_share, torch.Generator().manual_seed(seed), stride=stride, pushed=pushed)
 
     box = torch.tensor(sides)
 

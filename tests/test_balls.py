@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from balls import AGENT_RADIUS, OBJECT_RADIUS, balls
+from balls import AGENT_RADIUS, OBJECT_RADIUS, SLIDE, balls
 
 from palpate.geometry import Segment
 
@@ -25,6 +25,36 @@ def test_touched_if_and_only_if_moved(sides: tuple[float, ...], share: float) ->
     assert torch.equal((truth.object_next != truth.object).any(1), truth.contact)
     for agent, thing in ((truth.agent, truth.object), (truth.agent_next, truth.object_next)):
         assert bool(((agent - thing).norm(dim=1) >= reach * (1 - 1e-6)).all())
+
+
+def test_moves_are_no_longer_than_a_stride() -> None:
+    sides, stride = (640.0, 480.0), 0.1
+    made = balls(2000, seed=0, sides=sides, contact_share=None, stride=stride)
+    longest = made.transitions.action.abs().amax(0) / torch.tensor(sides)
+    assert bool(((longest > 0.95 * stride) & (longest < stride * (1 + 1e-5))).all())
+    assert bool(((made.truth.agent + made.transitions.action) <= torch.tensor(sides) * (1 + 1e-6)).all())
+
+
+def test_contacts_as_they_come_are_rarer_with_shorter_moves() -> None:
+    shares = [balls(4000, seed=0, contact_share=None, stride=stride).truth.contact for stride in (0.05, 0.2, 1.0)]
+    short, medium, long = (float(contact.double().mean()) for contact in shares if contact is not None)
+    # A short move sweeps 2 * reach * length of the square; its mean length is 0.765 of the stride.
+    assert short == pytest.approx(2 * (AGENT_RADIUS + OBJECT_RADIUS) * 0.765 * 0.05, rel=0.3)
+    assert short < medium / 2 < long / 2
+
+
+def test_a_pushed_object_goes_ahead_of_the_agent() -> None:
+    made = balls(400, seed=0, contact_share=0.5, stride=0.3, pushed=True)
+    truth, contact = made.truth, made.truth.contact
+    assert contact is not None
+    assert truth.object_next is not None
+    assert truth.agent_next is not None
+    pushed, move = (truth.object_next - truth.object)[contact], made.transitions.action[contact]
+    way = move / move.norm(dim=1, keepdim=True)
+    torch.testing.assert_close((pushed * way).sum(1), pushed.norm(dim=1))  # straight ahead
+    gap = (truth.object_next - truth.agent_next)[contact].norm(dim=1) - (AGENT_RADIUS + OBJECT_RADIUS)
+    assert bool(((gap > 0) & (gap < SLIDE + 1e-6)).all())  # at the agent's side
+    assert bool(((truth.object_next - 0.5).abs() <= 0.3 + 1e-6).all())
 
 
 def test_the_same_seed_gives_the_same_triples() -> None:
