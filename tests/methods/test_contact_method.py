@@ -15,7 +15,7 @@ from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact, Evidence
-from palpate.methods.geometric import DOUBT, GEOMETRY_DOUBT, UNSEEN_DOUBT, Geometric
+from palpate.methods.geometric import DOUBT, GEOMETRY_DOUBT, HIDING_COST, UNSEEN_DOUBT, Geometric
 from palpate.objects import NEVER, Objects
 from palpate.quality import assess
 from palpate.representation import Representation
@@ -213,6 +213,20 @@ def test_changed_and_geometry_join_by_the_rule_of_bayes() -> None:
             for p, change in ((prior, both_seen + anyway), (1 - prior, anyway))
         )
         assert model.contact(o, a, o).item() == pytest.approx(yes / (yes + no), rel=1e-4)
+
+
+def test_an_object_at_rest_is_visible_rather_than_hidden() -> None:
+    """Far from the path, visible and hidden explain an unchanged scene equally well, but hiding has a cost."""
+    model, (thing,) = contact(), at(torch.zeros(4, 2))
+    path = Segment(torch.full((4, 2), 30.0), torch.ones(4, 2))
+    still = torch.zeros(4, 1, dtype=torch.bool)
+
+    def loss(hidden: float) -> float:
+        seen = thing._replace(hidden=torch.full((4, 1), hidden))
+        return model.contact_term(seen, seen, path, still, torch.full((1,), 0.5), PLACED, 0.0).item()
+
+    assert loss(-20.0) == pytest.approx(0, abs=1e-6)
+    assert loss(20.0) == pytest.approx(HIDING_COST - math.log(1 - UNSEEN_DOUBT), rel=1e-4)
 
 
 @pytest.mark.parametrize("changes", [0.4, 0.6])

@@ -28,6 +28,7 @@ FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 # Least probability of a change, and of none, if the object is hidden in both observations; and how much of the count of
 # such triples is kept from step to step.
 UNSEEN_DOUBT, UNSEEN_MEMORY = 0.02, 0.98
+HIDING_COST = 0.1  # of an object that is hidden in both observations; a visible object at rest could as well be hidden
 # The rest floor falls from LOOSE_REST to its setting over this part of the run. The object is found then, and the
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
@@ -110,7 +111,7 @@ class Geometric(Located):
         placed: Tensor,
         doubt: Tensor | float,
     ) -> Tensor:
-        """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples.
+        """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples; hiding has a cost.
 
         `placed` [k] bool: whether contacts with the object already explain most changes. Until then all changes are
         contacts: while an object is far from where it should be, no path explains a contact, and hidden objects would
@@ -122,7 +123,9 @@ class Geometric(Located):
         before, after = (x._replace(hidden=torch.where(placed, x.hidden, NEVER)) for x in (before, after))
         if self.training:
             self._count_unseen(before, after, changed)
-        return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
+        hidden = (before.hidden.sigmoid() + after.hidden.sigmoid()) / 2
+        cost = HIDING_COST * hidden.mean(0).sum()
+        return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt) + cost
 
     def surprise(
         self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, doubt: Tensor | float
