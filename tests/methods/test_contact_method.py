@@ -110,6 +110,16 @@ def test_objects_are_hidden_only_once_they_are_placed(placed: bool) -> None:
 
 
 @pytest.mark.parametrize("placed", [True, False])
+def test_an_object_that_was_never_placed_counts_as_visible(placed: bool) -> None:
+    model, given = contact().eval(), batch()
+    model.scenes.placed.fill_(placed)
+    confidence = model.encode(given.o).confidence
+    assert confidence is not None
+    assert bool((confidence == 1).all()) != placed
+    assert bool(model.examine(given).visible.all())
+
+
+@pytest.mark.parametrize("placed", [True, False])
 @pytest.mark.parametrize("separate", [True, False])
 def test_labels_are_doubted_if_the_classes_overlap(placed: bool, separate: bool) -> None:
     """And not before the object is placed: doubt would explain contacts that are far from every path."""

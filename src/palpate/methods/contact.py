@@ -26,7 +26,7 @@ from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import DOUBT, SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contrastive import infonce
-from palpate.objects import Objects
+from palpate.objects import NEVER, Objects
 from palpate.refine import refine
 
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
@@ -69,6 +69,11 @@ class Contact(Geometric):
 
     def make_split(self) -> Split:
         return Split()
+
+    def located(self, x: Tensor) -> tuple[Tensor, Objects]:
+        """An object that was never placed counts as visible: its output for `hidden` was not trained."""
+        z_int, objects = super().located(x)
+        return z_int, objects._replace(hidden=torch.where(self.scenes.placed, objects.hidden, NEVER))
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
