@@ -51,6 +51,9 @@ class ObjectHead(nn.Module):
         self.group, self.carried, self.hides = group, carried, hides
         self.bodies = nn.ModuleList(bodies)
         self.correction = correction
+        self.placed = nn.Buffer(
+            torch.zeros(len(bodies), dtype=torch.bool)
+        )  # whether contacts explained the changes once
         self.offset = nn.Buffer(torch.zeros(len(bodies), group.n))  # of the positions, if a search has moved them
         self.width = len(bodies) * self._each
 
@@ -73,7 +76,7 @@ class ObjectHead(nn.Module):
         if self.correction is not None and not self.training:
             position = self.correction(position)
         pose = torch.stack([self[i].pose(rest[:, i]) for i in range(len(self))], 1)
-        hidden = raw[..., -1] + FIRST_HIDDEN if self.hides else raw.new_full(raw.shape[:-1], NEVER)
+        hidden = torch.where(self.placed & self.hides, raw[..., -1] + FIRST_HIDDEN, NEVER)
         return Objects(position, pose, hidden)
 
     def clearance(self, objects: Objects, path: Segment) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split, agreement
-from palpate.contacts.witnesses import PLACED_FROM, PLACES_FROM, Witnesses
+from palpate.contacts.witnesses import PLACES_FROM, Witnesses
 
 B, K = 2048, 2
 LATE, EARLY = torch.tensor(PLACES_FROM), torch.tensor(PLACES_FROM - 0.01)
@@ -112,19 +112,16 @@ def test_agreement_by_hand() -> None:
     scaled, touching = (
         x.repeat(10) for x in (torch.tensor([1.0, 2, 3, 4, 5]), torch.tensor([0.0, 1, 0, 1, torch.nan]))
     )
-    half, none = torch.tensor([0.5, 0.5]), torch.zeros(2)
-    torch.testing.assert_close(agreement(scaled, touching, torch.tensor(2.5)), (half, half))
-    expected = torch.tensor([0.5, 0.0]), torch.tensor([1.0, 1 / 3])
-    torch.testing.assert_close(agreement(scaled, touching, torch.tensor(3.5)), expected)
-    torch.testing.assert_close(agreement(scaled[:-5], touching[:-5], torch.tensor(3.5)), (none, none))  # too few
+    found = [agreement(scaled, touching, torch.tensor(cut)) for cut in (2.5, 3.5)]
+    half = torch.tensor(0.5)  # of the paths are predicted to touch
+    torch.testing.assert_close(found, [(torch.tensor([0.5, 0.5]), half), (torch.tensor([0.5, 0.0]), half)])
+    torch.testing.assert_close(agreement(scaled[:-5], touching[:-5], torch.tensor(3.5))[0], torch.zeros(2))  # too few
 
 
-def test_an_object_is_placed_when_geometry_explains_the_changes_and_stays_so() -> None:
-    made, _, touched = observed(EARLY, w_step=[9.0, 0.1], z_step=[0.1, 0.1])
-    assert made.placed.tolist() == [True, False]
-    z = scattered(0, B, K, 3)
-    made.observe(z, z, z, z, touched.roll(1, 0), LATE)  # geometry knows nothing about these
-    assert made.placed.tolist() == [True, False]
+def test_geometry_and_the_leading_witness_agree_or_not() -> None:
+    made, _, _ = observed(LATE, w_step=[0.1, 0.1], z_step=[9.0, 0.1])
+    assert made.lead.tolist() == [True, False]
+    assert made.agrees.tolist() == [True, False]
 
 
 def few_of(touched: Tensor) -> Tensor:
@@ -133,18 +130,23 @@ def few_of(touched: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("predicted", [few_of, lambda touched: ~few_of(~touched)], ids=["few", "nearly all"])
-def test_an_object_is_not_placed_by_few_paths_that_happen_to_fit(predicted: Callable[[Tensor], Tensor]) -> None:
+def test_few_paths_that_happen_to_fit_are_no_agreement(predicted: Callable[[Tensor], Tensor]) -> None:
     """Geometry that predicts few contacts, or nearly all, explains hardly anything, even if these few are right."""
     made, _, _ = observed(LATE, w_step=[9.0, 9.0], z_step=[0.1, 0.1], predicted=predicted)
     assert made.scenes.youden.tolist() == pytest.approx([0.6, 0.6] if predicted is few_of else [0.4, 0.4], abs=0.05)
-    assert (made.scenes.explained < 0.05).all()
-    assert not made.placed.any()
+    assert not made.agrees.any()
 
 
-def test_an_object_is_not_placed_at_the_start_of_the_run() -> None:
-    made, _, _ = observed(torch.tensor(PLACED_FROM - 0.01), w_step=[9.0, 9.0], z_step=[0.1, 0.1])
-    assert (made.scenes.explained > 0.9).all()
-    assert not made.placed.any()
+@pytest.mark.parametrize(("contacts", "appearing", "agree"), [(0.1, 0.2, True), (0.3, 0.4, True), (0.03, 0.2, False)])
+def test_objects_that_appear_or_vanish_are_no_disagreement(contacts: float, appearing: float, agree: bool) -> None:
+    """Geometry that knows all contacts agrees, if they are at least a quarter of all changes."""
+    draw = torch.Generator().manual_seed(0)
+    touched, appears = (torch.rand(4096, generator=draw) < share for share in (contacts, appearing))
+    distances = torch.where(touched | appears, 1.0, 1e-4) * (1 + torch.rand(4096, generator=draw))
+    split = Split()
+    split.update(distances, 2 * torch.rand(4096, generator=draw), touched)
+    assert float(split.youden) == pytest.approx(1 - appearing, abs=0.03)
+    assert bool(split.agrees()) == agree
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.1, 0.2])

@@ -92,9 +92,9 @@ class Scenes(nn.Module):
         return torch.stack([self.split(i).youden for i in range(len(self))])
 
     @property
-    def explained(self) -> Tensor:
-        """Changes that geometry explains, `[k]`: see `Split.explained`."""
-        return torch.stack([self.split(i).explained for i in range(len(self))])
+    def agrees(self) -> Tensor:
+        """Whether geometry explains the changes, `[k]` bool: see `Split.agrees`."""
+        return torch.stack([self.split(i).agrees() for i in range(len(self))])
 
     def separation(self) -> float:
         """The separation of the worst split."""

@@ -14,7 +14,8 @@ SMALLEST = 1e-5  # o = o' gives d_W = 0
 SEPARABLE = 0.5  # least emptiness of the valley between two separate classes
 FEWEST, FEWEST_OF_A_CLASS = 256, 20  # distances needed to judge the classes; of the rarer class in `recall`
 PLACES = 32  # intervals between the classes' means, to search the threshold in
-TELLING = 0.5  # least Youden's index at which `probability` is bounded
+TELLING = 0.5  # least Youden's index at which geometry and distances agree
+FEWEST_EXPLAINED = 0.25  # least share of predicted contacts, relative to changes; also of other paths to no changes
 STEEP = 1e4  # largest slope of the log-odds of a contact
 SMALLEST_SHARE = 0.005  # of a class; fewer distances are outliers
 
@@ -67,7 +68,7 @@ class Split(nn.Module):
         self.valley = nn.Buffer(torch.zeros(()))  # see `separation`
         self.slope = nn.Buffer(torch.full((), STEEP))  # of the log-odds of a contact
         self.above = nn.Buffer(torch.zeros(2))  # the `agreement` with geometry
-        self.touched = nn.Buffer(torch.zeros(2))
+        self.predicted = nn.Buffer(torch.zeros(()))  # share of paths that geometry predicts to touch
 
     @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor, touching: Tensor | None = None) -> None:
@@ -103,9 +104,9 @@ class Split(nn.Module):
         self.share.copy_(contact.sum() / known.sum())
         self.slope.copy_(_slope(scaled, contact, other))
         if touching is not None:
-            above, touched = agreement(scaled, touching, self.threshold)
+            above, predicted = agreement(scaled, touching, self.threshold)
             self.above.copy_(above)
-            self.touched.copy_(touched)
+            self.predicted.copy_(predicted)
 
     @torch.no_grad()
     def recall(self, distances: Tensor, touching: Tensor | None = None) -> None:
@@ -174,27 +175,28 @@ class Split(nn.Module):
         that share among the others. 1 is full agreement, 0 none."""
         return self.above[0] - self.above[1]
 
-    @property
-    def explained(self) -> Tensor:
-        """Youden's index the other way round: the share of paths that geometry predicts to touch among distances above
-        the threshold, minus that share among the others. It is low if geometry predicts few contacts, or nearly all."""
-        return self.touched[0] - self.touched[1]
+    def agrees(self) -> Tensor:
+        """Whether geometry explains the changes; device work only.
+
+        Youden's index is high, and geometry predicts neither far fewer contacts than there are changes nor nearly all
+        paths to be contacts. The index alone may be high by chance if only a few paths differ from the rest. Appearing
+        and vanishing objects change the scene too, so contacts may be fewer than changes.
+        """
+        enough = (self.predicted >= FEWEST_EXPLAINED * self.share) & (
+            1 - self.predicted >= FEWEST_EXPLAINED * (1 - self.share)
+        )
+        return enough & (self.youden >= TELLING)
 
 
 def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
-    """Agreement of distances with what geometry predicts, as two pairs of shares, `[2]` each.
+    """Shares `[2]` of the distances above a cut: of paths that geometry predicts to touch, and of the others.
 
-    First the distances above a cut: their share among paths predicted to touch, and among the others. Then the paths
-    predicted to touch: their share among distances above the cut, and among the others. All are 0 if the paths of
-    either kind are too few to judge.
+    0 if either are too few to judge. And the share of paths that geometry predicts to touch.
     """
-    known = ~touching.isnan()
-    touch, above = torch.stack((touching == 1, touching == 0)), torch.stack((scaled > cut, scaled <= cut)) & known
-    both = (touch[:, None] & above[None]).sum(-1)  # [touch or not, above or not]
-    counts, counts_above = both.sum(1), both.sum(0)
-    enough = counts.amin() >= FEWEST_OF_A_CLASS
-    shares = both[:, 0] / counts.clamp(min=1), both[0] / counts_above.clamp(min=1)
-    return torch.where(enough, shares[0], 0.0), torch.where(enough, shares[1], 0.0)
+    sides = torch.stack([touching == side for side in (1, 0)])  # NaN, the unknown ones, are in neither
+    counts = sides.sum(1)
+    shares = (sides & (scaled > cut)).sum(1) / counts.clamp(min=1)
+    return torch.where(counts.amin() >= FEWEST_OF_A_CLASS, shares, 0.0), counts[0] / counts.sum().clamp(min=1)
 
 
 def _slope(scaled: Tensor, contact: Tensor, other: Tensor) -> Tensor:

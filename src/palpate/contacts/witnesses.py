@@ -15,7 +15,6 @@ from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import TELLING, Split
 
 GAIN = 0.02  # positions lead if their Youden's index exceeds that of W by more than this
-PLACED_FROM = 0.2  # share of the run after which an object may count as placed
 PLACES_FROM = 0.4  # share of the run after which positions may lead; before, they are too inaccurate
 
 
@@ -27,7 +26,6 @@ class Witnesses(nn.Module):
         super().__init__()
         self.scenes, self.places = scenes, places
         self.lead = nn.Buffer(torch.zeros(len(scenes), dtype=torch.bool))  # whether positions lead, [k]
-        self.placed = nn.Buffer(torch.zeros(len(scenes), dtype=torch.bool))  # contacts explained the changes once, [k]
 
     def __len__(self) -> int:
         return len(self.scenes)
@@ -54,8 +52,6 @@ class Witnesses(nn.Module):
             better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
             as_separate = self.places.has_valley | ~self.scenes.has_valley
             self.lead.copy_((progress >= PLACES_FROM) & better & as_separate)
-            agreed = self._leading(lambda witness: torch.minimum(witness.youden, witness.explained))
-            self.placed.logical_or_((progress >= PLACED_FROM) & (agreed >= TELLING))
         return torch.where(self.lead, by_place, by_scene)
 
     def distance(self, w: Tensor, w_next: Tensor, z: Tensor, z_next: Tensor) -> Tensor:
@@ -83,6 +79,11 @@ class Witnesses(nn.Module):
     def has_valley(self) -> Tensor:
         """Whether the two classes of each object are separated, `[k]` bool."""
         return self._leading(lambda witness: witness.has_valley)
+
+    @property
+    def agrees(self) -> Tensor:
+        """Whether geometry explains the changes of each object, `[k]` bool."""
+        return self._leading(lambda witness: witness.agrees)
 
     def _leading(self, answer: Callable[[Scenes], Tensor]) -> Tensor:
         return torch.where(self.lead, answer(self.places), answer(self.scenes))

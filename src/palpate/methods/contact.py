@@ -26,12 +26,13 @@ from palpate.methods.base import Loss, Model
 from palpate.methods.geometric import DOUBT, SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contrastive import infonce
-from palpate.objects import NEVER, Objects
+from palpate.objects import Objects
 from palpate.refine import refine
 
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
 # Added to exp(-d_W / tau). Vectors change smoothly; they need a higher floor if most triples are contacts.
 PICTURES_FLOOR, VECTORS_FLOOR = 0.001, 0.1
+PLACED_FROM = 0.2  # share of the run after which an object may count as placed
 SEARCH_AT = (0.25, 0.35, 0.45, 0.55, 0.65)  # shares of the run at which a better place is searched
 REFINE_DOUBT = 0.005  # share of wrong contacts in the refinement; with a sharp boundary one would outweigh the rest
 
@@ -70,11 +71,6 @@ class Contact(Geometric):
     def make_split(self) -> Split:
         return Split()
 
-    def located(self, x: Tensor) -> tuple[Tensor, Objects]:
-        """An object that was never placed counts as visible: its output for `hidden` was not trained."""
-        z_int, objects = super().located(x)
-        return z_int, objects._replace(hidden=torch.where(self.scenes.placed, objects.hidden, NEVER))
-
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
         raw = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
@@ -89,15 +85,15 @@ class Contact(Geometric):
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         touching = self.logit(before, path) > 0
         changed = self.scenes.observe(w, w_next, before.position, after.position, touching, progress)  # [b, k]
+        if self.training:
+            self.head.placed.logical_or_((progress >= PLACED_FROM) & self.scenes.agrees)
         if self.training and self.recent is not None:
             apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
             self.recent.store(path, before.position, apart, apart_next, changed)
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
-            "contact": self.contact_term(
-                before, after, path, changed, self.scenes.share, self.scenes.placed, self.doubt()
-            ),
+            "contact": self.contact_term(before, after, path, changed, self.scenes.share, self.doubt()),
             "stay": self.stay_term(before, after, changed, progress),
         }
         return Loss(terms, {"contact_share": changed.float().mean()}, self.scenes.reliable(changed))
@@ -114,7 +110,7 @@ class Contact(Geometric):
 
     def doubt(self) -> Tensor:
         """Share of wrong labels, `[k]`: none if the two classes are separated, and none until the object is placed."""
-        return torch.where(self.scenes.placed & ~self.scenes.has_valley, DOUBT, 0.0)
+        return torch.where(self.head.placed & ~self.scenes.has_valley, DOUBT, 0.0)
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         both = self.inputs(torch.cat((o, o_next)))
@@ -158,7 +154,7 @@ class Contact(Geometric):
         for i in range(len(self.head)):
             body = self.head[i]
             radius = body.size(self.recent.start.new_zeros(body.pose_width))
-            place = self.recent.better_place(i, radius, resize=body.resizable) if self.scenes.placed[i] else None
+            place = self.recent.better_place(i, radius, resize=body.resizable) if self.head.placed[i] else None
             if place is not None:
                 self.head.relocate(i, place.offset, place.radius)
                 self.recent.shift(i, place.offset)

@@ -70,13 +70,15 @@ class Egocentric(Geometric):
         positions = torch.cat((before.position, after.position))  # [2b, k, n]
         guided, guided_after = _following(before, after, free)
         path = self.group.path(self.start(z_int, a, z_int_next), a)
-        share, placed = self.scout.split.share[None], (progress >= FOLLOWS_UNTIL)[None]
+        share = self.scout.split.share[None]
+        if self.training:
+            self.head.placed.logical_or_(progress >= FOLLOWS_UNTIL)
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)
-            * self.contact_term(guided, guided_after, path, contact, share, placed, torch.full_like(share, DOUBT)),
+            * self.contact_term(guided, guided_after, path, contact, share, torch.full_like(share, DOUBT)),
             "stay": free * self.stay_term(guided, guided_after, contact, progress),
         }
         return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))

@@ -17,7 +17,7 @@ from palpate.geometry import Segment
 from palpate.methods.located import Located
 from palpate.objectives.contact import Hidden, balanced_nll, rest_nll, spread_nearby, unshrinkable
 from palpate.objectives.paper import stay
-from palpate.objects import NEVER, Objects
+from palpate.objects import Objects
 from palpate.refine import Correction
 
 SHARE_RANGE = (0.02, 0.98)
@@ -25,10 +25,9 @@ SHARE_RANGE = (0.02, 0.98)
 # objects get hardly any gradient. With a refinement triples are fresh, and the boundary may be sharper.
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
-# Least probability of a change, and of none, if the object is hidden in both observations; and how much of the count of
-# such triples is kept from step to step.
-UNSEEN_DOUBT, UNSEEN_MEMORY = 0.02, 0.98
-HIDING_COST = 0.1  # of an object that is hidden in both observations; a visible object at rest could as well be hidden
+# Triples in which the object is hidden in both observations: least probability of a change, and of none; how much of
+# their count is kept from step to step; how many changes among them are needed before a change is the rule.
+UNSEEN_DOUBT, UNSEEN_MEMORY, FEWEST_UNSEEN = 0.02, 0.98, 10.0
 # The rest floor falls from LOOSE_REST to its setting over this part of the run. The object is found then, and the
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
@@ -79,16 +78,17 @@ class Geometric(Located):
     def hidden_change(self) -> Tensor:
         """Log-odds `[k]` of a change if an object is hidden in both observations.
 
-        The scene changes nearly always or nearly never, whichever was more frequent. A rate in between would let
-        "hidden" explain the contacts of a visible object: any part of the plane could count as hidden.
+        The scene changes nearly always if it did so in most of such triples lately, else nearly never. A rate in
+        between would let "hidden" explain the contacts of a visible object: any part of the plane could count as
+        hidden.
         """
         never = math.log(UNSEEN_DOUBT / (1 - UNSEEN_DOUBT))
-        return torch.where(self.unseen[1] > self.unseen[0] / 2, -never, never)
+        return torch.where(self.unseen[1] > (self.unseen[0] / 2).clamp(min=FEWEST_UNSEEN), -never, never)
 
     @torch.no_grad()
     def _count_unseen(self, before: Objects, after: Objects, changed: Tensor) -> None:
-        both = before.hidden.sigmoid() * after.hidden.sigmoid()  # [b, k]
-        self.unseen.mul_(UNSEEN_MEMORY).add_(torch.stack((both.sum(0), (both * changed).sum(0))))
+        both = (before.hidden > 0) & (after.hidden > 0)  # [b, k]
+        self.unseen.mul_(UNSEEN_MEMORY).add_(torch.stack((both.sum(0), (both & changed).sum(0))))
 
     def logit(self, objects: Objects, path: Segment) -> Tensor:
         """log-odds of contact `[b, k]` between paths and objects."""
@@ -108,24 +108,18 @@ class Geometric(Located):
         path: Segment,
         changed: Tensor,
         share: Tensor,
-        placed: Tensor,
         doubt: Tensor | float,
     ) -> Tensor:
-        """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples; hiding has a cost.
+        """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples.
 
-        `placed` [k] bool: whether contacts with the object already explain most changes. Until then all changes are
-        contacts: while an object is far from where it should be, no path explains a contact, and hidden objects would
-        explain them all. `doubt` is the share of wrong labels.
+        `doubt` is the share of wrong labels.
         """
-        if not self.training:
-            # One criterion for all weights. Its classes are not balanced: a few rare contacts would decide.
-            share, placed, doubt = torch.full_like(share, 0.5), torch.ones_like(placed), DOUBT
-        before, after = (x._replace(hidden=torch.where(placed, x.hidden, NEVER)) for x in (before, after))
         if self.training:
             self._count_unseen(before, after, changed)
-        hidden = (before.hidden.sigmoid() + after.hidden.sigmoid()) / 2
-        cost = HIDING_COST * hidden.mean(0).sum()
-        return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt) + cost
+        else:
+            # One criterion for all weights. Its classes are not balanced: a few rare contacts would decide.
+            share, doubt = torch.full_like(share, 0.5), DOUBT
+        return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
 
     def surprise(
         self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, doubt: Tensor | float

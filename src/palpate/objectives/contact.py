@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+HIDING_COST = 0.1  # of an object that is hidden in both observations
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
 
@@ -22,6 +23,10 @@ class Hidden(NamedTuple):
     def seen(self) -> Tensor:
         """log P(visible in both), `[b]`."""
         return logsigmoid(-self.before) + logsigmoid(-self.after)
+
+    def cost(self) -> Tensor:
+        """Cost of hiding, `[b]`: a visible object at rest could as well be hidden."""
+        return HIDING_COST * (self.before.sigmoid() + self.after.sigmoid()) / 2
 
     def otherwise(self, changed: Tensor) -> Tensor:
         """log P(changed, and not visible in both), `[b]`."""
@@ -38,8 +43,8 @@ def change_nll(contact: Tensor, changed: Tensor, hidden: Hidden | None = None, d
     not; both together determine the body's centre and radius.
 
     A visible object changes the scene in a contact. An object that appears or vanishes changes it in any case, and one
-    that is hidden in both observations at a rate of its own. So the body need not grow to where the agent hides the
-    object, and the unknown position of a hidden object explains nothing.
+    that is hidden in both observations with a probability of its own. So the body need not grow to where the agent
+    hides the object, and the unknown position of a hidden object explains nothing.
 
     `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) P(changed): a false positive far away does not
     enlarge the body.
@@ -59,14 +64,15 @@ def balanced_nll(
     share: Tensor,
     doubt: Tensor | float = 0.0,
 ) -> Tensor:
-    """-log P(changed) `[b]` from the log-odds of contact that o gives and those that o' gives for the same path.
+    """-log P(changed) `[b]`, and the cost of hiding, from the log-odds of contact that o and o' give for the same path.
 
     Both classes weigh the same, whatever the `share` of changes; otherwise rare contacts would let the body shrink to
     where contacts are certain. An object without contact stays, so the path constrains o' as much as o.
     """
     balance = torch.where(changed, 0.5 / share, 0.5 / (1 - share))
     first, second = (change_nll(contact, changed, hidden, doubt) for contact in (before, after))
-    return balance * torch.where(changed, first, (first + second) / 2)
+    cost = 0.0 if hidden is None else hidden.cost()
+    return balance * (torch.where(changed, first, (first + second) / 2) + cost)
 
 
 def rest_nll(remained: Tensor, scale: Tensor, n: int) -> Tensor:

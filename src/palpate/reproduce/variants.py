@@ -45,7 +45,6 @@ class PaperPlacing(Contact):
         path: Segment,
         changed: Tensor,
         share: Tensor,
-        placed: Tensor,
         doubt: Tensor | float,
     ) -> Tensor:
         met = touch(before.position, Segment(path.start[:, None], path.move[:, None]))  # [b, k]
