@@ -47,7 +47,7 @@ def sample(
     stride: float = 1.0,
     pushed: bool = False,
 ) -> States:
-    """Random triples with this contact share, or with the share of random moves; the balls are apart before and after.
+    """Random triples; the balls are apart before and after. `contact_share` None: as many as random moves give.
 
     `stride` is the longest move along an axis, in sides. A touched object lands anywhere unless it is `pushed`.
     """
@@ -85,7 +85,7 @@ def sample(
 
 
 def push(agent: Tensor, target: Tensor, thing: Tensor, reach: float, slide: float) -> Tensor:
-    """Positions [N, n] of touched objects that go ahead of the agent from the touch on, and slide on for a bit."""
+    """Positions [N, n] of touched objects that go ahead of the agent from the touch on, and slide on by `slide`."""
     length = (target - agent).norm(dim=1, keepdim=True).clamp(min=1e-12)
     way, ahead = (target - agent) / length, thing - agent
     along = (ahead * way).sum(1, keepdim=True)
