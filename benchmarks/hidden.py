@@ -12,15 +12,13 @@ made again. The worlds are:
 - sprites: `palpate/Sprites-v0`, streamed, 50 x 50 pixels, small CNNs, 500 steps.
 """
 
-import argparse
 import time
 import warnings
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from balls import balls
-from many import Settings, make
+from many import Settings, command_line, make
 
 import palpate
 from palpate.collecting.collect import collect
@@ -66,9 +64,7 @@ def run(case: Settings) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
+    parser = command_line(__doc__, draws=False)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--worlds", nargs="+", choices=(*WORLDS, "sprites"), default=[*WORLDS, "sprites"])
     arguments = parser.parse_args()

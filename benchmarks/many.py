@@ -1,5 +1,6 @@
 """Many independent runs of one benchmark in processes of one thread each; all of them in one file, `runs.json`."""
 
+import argparse
 import json
 import os
 from collections.abc import Callable
@@ -14,6 +15,16 @@ from palpate.disk import write_whole
 from palpate.reproduce.provenance import commit
 
 Settings = dict[str, Any]
+
+
+def command_line(doc: str | None, *, draws: bool = True) -> argparse.ArgumentParser:
+    """A parser with the benchmark's help: an action if the benchmark also draws, the folder, and the processes."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if draws:
+        parser.add_argument("action", choices=("run", "draw"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
+    return parser
 
 
 def runs(out: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ hidden objects, dimension and kind of observation. The others also differ in ste
 there are bad models.
 """
 
-import argparse
 import time
 import warnings
 from pathlib import Path
@@ -21,7 +20,7 @@ matplotlib.use("agg")
 import numpy as np
 import torch
 from balls import balls
-from many import make, runs
+from many import command_line, make, runs
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FixedLocator, NullFormatter
 
@@ -172,10 +171,7 @@ def draw(out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("run", "draw"))
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
+    parser = command_line(__doc__)
     arguments = parser.parse_args()
     if arguments.action == "draw":
         draw(arguments.out)

@@ -12,7 +12,6 @@ random states. Finished runs are kept in OUT/runs.json and not made again. The w
 - pushed: three triples in ten are in contact; the agent pushes a touched object ahead.
 """
 
-import argparse
 import time
 import warnings
 from itertools import product
@@ -25,7 +24,7 @@ import matplotlib
 matplotlib.use("agg")
 
 from balls import AGENT_RADIUS, OBJECT_RADIUS, balls
-from many import Settings, make, runs
+from many import Settings, command_line, make, runs
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, StrMethodFormatter
 
@@ -108,10 +107,7 @@ def draw(out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("run", "draw"))
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
+    parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS))
     parser.add_argument("--strides", type=float, nargs="+", default=list(STRIDES))

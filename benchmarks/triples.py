@@ -8,7 +8,6 @@ Each run is `palpate.fit` without settings on one CPU thread, tested on 5,000 tr
 model has the same rows and their true positions. Finished runs are kept in OUT/runs.json and not made again.
 """
 
-import argparse
 import time
 import warnings
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import matplotlib
 matplotlib.use("agg")
 
 from balls import mixture, walks
-from many import Settings, make, runs
+from many import Settings, command_line, make, runs
 from matplotlib import pyplot as plt
 
 import palpate
@@ -99,10 +98,7 @@ def draw(out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("run", "draw"))
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
+    parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--views", nargs="+", choices=("vectors", "pictures"), default=["vectors", "pictures"])
     parser.add_argument("--most", type=int, default=SIZES[-1], help="largest number of triples")

@@ -51,9 +51,8 @@ class ObjectHead(nn.Module):
         self.group, self.carried, self.hides = group, carried, hides
         self.bodies = nn.ModuleList(bodies)
         self.correction = correction
-        self.placed = nn.Buffer(
-            torch.zeros(len(bodies), dtype=torch.bool)
-        )  # whether contacts explained the changes once
+        # Whether contacts explained the changes once. Until then an object counts as visible: `hidden` is not trained.
+        self.placed = nn.Buffer(torch.zeros(len(bodies), dtype=torch.bool))
         self.offset = nn.Buffer(torch.zeros(len(bodies), group.n))  # of the positions, if a search has moved them
         self.width = len(bodies) * self._each
 
