@@ -72,7 +72,7 @@ def balanced_nll(
     balance = torch.where(changed, 0.5 / share, 0.5 / (1 - share))
     first, second = (change_nll(contact, changed, hidden, doubt) for contact in (before, after))
     cost = 0.0 if hidden is None else hidden.cost()
-    return balance * (torch.where(changed, first, (first + second) / 2) + cost)
+    return balance * torch.where(changed, first, (first + second) / 2) + cost
 
 
 def rest_nll(remained: Tensor, scale: Tensor, n: int) -> Tensor:
