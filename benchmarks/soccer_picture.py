@@ -45,7 +45,8 @@ def drawn(found: dict[str, np.ndarray]) -> Figure:
     grid = figure.subplots(1, len(pictures), squeeze=False)[0]
     for i, axes in enumerate(grid):
         agent, thing, border, true_agent, true_thing = (found[name][i] for name in NAMES)
-        draw_scene(axes, pictures[i], projected, agent, thing, border, (true_agent, true_thing))
+        true = np.stack((true_agent, true_thing))
+        draw_scene(axes, pictures[i], projected, agent, thing[None], border[None], true)
     shared_legend(figure, 4)
     return figure
 

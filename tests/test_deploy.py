@@ -34,6 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "ball": PICTURE | {"objective": ObjectiveConfig(**BALL)},
     "ellipse": PICTURE | {"objective": ObjectiveConfig(**ELLIPSE)},
     "ball-3": VECTOR | {"n": 3, "objective": ObjectiveConfig(**BALL)},
+    "several": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL, objects=3)},
     "refined": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL | {"refine": True})},
     "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="ellipse")},
 }
@@ -41,9 +42,14 @@ OUTPUTS = {
     "ball": {"agent": [2], "object": [2], "covariance": [2, 2], "confidence": []},
     "ellipse": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": [], "confidence": []},
     "refined": {"agent": [2], "object": [2], "covariance": [2, 2], "confidence": []},
+    "several": {"agent": [2], "objects": [3, 2], "covariances": [3, 2, 2], "confidences": [3]},
     "supervised": {"agent": [2], "object": [2], "orientation": []},
 }
-FILES = [("ball", "torch"), ("supervised", "torch"), *((kind, "onnx") for kind in ("ball", "ellipse", "refined"))]
+FILES = [
+    ("ball", "torch"),
+    ("supervised", "torch"),
+    *((kind, "onnx") for kind in ("ball", "ellipse", "refined", "several")),
+]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from palpate.data.labelled import Truth
 from palpate.envs.sprites import Scene, Sprites, SpritesConfig
-from palpate.figures import BLUE, ORANGE, curves, distance_histogram, draw_errors, error_map, overlay
+from palpate.figures import BLUE, FAINTEST, ORANGE, curves, distance_histogram, draw_errors, error_map, overlay
 from palpate.methods.base import Encoding, Threshold
 
 ROWS = [
@@ -224,3 +224,20 @@ def test_error_map_of_a_perfect_estimate_and_of_many() -> None:
     _, learned, truth = scenes(2_000)
     save(error_map(Encoding(truth.agent, truth.objects), truth))
     save(error_map(learned, truth))
+
+
+def test_several_objects_have_colours_of_their_own() -> None:
+    o, at = torch.zeros(1, 3, 20, 20, dtype=torch.uint8), torch.tensor([[[0.2, 0.2], [0.8, 0.4]]])
+    learned = Encoding(torch.full((1, 2), 0.5), at, confidences=torch.tensor([[1.0, 0.0]]))
+    border = 0.1 * torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]).expand(1, 2, 3, 2)
+    (axes,) = overlay(o, learned, Truth(torch.full((1, 2), 0.5), at), border=border).axes
+    dots, lines = ([x for x in axes.lines if x.get_label() == label] for label in ("object, estimated", "learned body"))
+    for marks in (dots, lines):
+        assert len({mark.get_color() for mark in marks}) == 2
+        assert [mark.get_alpha() for mark in marks] == [1.0, FAINTEST]
+    for dot, line, place in zip(dots, lines, at[0].tolist(), strict=True):
+        pixel = [20 * place[0], 20 * (1 - place[1])]
+        assert dot.get_xydata()[0].tolist() == pytest.approx(pixel)
+        assert line.get_xydata()[0].tolist() == pytest.approx([pixel[0] + 2, pixel[1]])
+    (ring,) = (x for x in axes.lines if x.get_label() == "true")
+    assert len(ring.get_xydata()) == 3

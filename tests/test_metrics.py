@@ -111,7 +111,7 @@ def test_positions_are_measured_where_the_object_is_visible() -> None:
     assert (scores.object_error, scores.object_bias, scores.l_test) == pytest.approx((0, 0, 0), abs=1e-6)
     assert (scores.count, scores.hidden_rows, scores.confidence_auroc) == (200, 100, 1.0)
     assert "the object is hidden in 100 observations" in str(scores)
-    with pytest.raises(ValueError, match="the object is hidden in all of these rows"):
+    with pytest.raises(ValueError, match="in none of these rows is every object visible"):
         measure(answer(truth), truth._replace(visible=torch.zeros(400)))
 
 
@@ -325,7 +325,7 @@ class TestProbe:
 
     def test_a_latent_is_not_taken_for_a_position(self) -> None:
         truth = random_truth()
-        with pytest.raises(ValueError, match=r"encoding's object has shape \(400, 5\)"):
+        with pytest.raises(ValueError, match=r"encoding's objects has shape \(400, 1, 5\)"):
             measure(a_latent(truth)[0], truth)
         with pytest.raises(ValueError, match=r"encoding's agent has shape \(399, 2\)"):
             measure(a_latent(random_truth(399))[0], truth, places_object=False)
@@ -372,6 +372,58 @@ class TestKeypoints:
         assert scores.as_dict()["constant probed_l_test"] == scores.constant["l_test"]
 
 
+class TestSeveralObjects:
+    """Learned objects have no order."""
+
+    def truth(self) -> Truth:
+        generator = torch.Generator().manual_seed(0)
+        places = torch.rand(400, 4, 2, generator=generator)
+        return Truth(places[:, 0], places[:, 1:], contact=torch.rand(400, 3, generator=generator) < 0.3)
+
+    def test_one_permutation_for_all_rows(self) -> None:
+        truth = self.truth()
+        learned = Encoding(truth.agent + 3, truth.objects[:, [2, 0, 1]] + 3)
+        certain = truth.contacts[:, [2, 0, 1]].float()
+        scores = measure(learned, truth, contact=certain, would_touch=1 - certain)
+        found = (scores.l_test, scores.object_error, scores.object_swap_rate, scores.isometry)
+        assert found == pytest.approx((0, 0, 0, 0), abs=1e-6)
+        assert (scores.contact_accuracy, scores.would_touch_accuracy) == (1, 0)
+        assert [one.l_test for one in scores.each] == pytest.approx([0, 0, 0], abs=1e-9)
+        torch.testing.assert_close(aligned(learned, truth).objects.float(), truth.objects)
+
+    def test_each_has_its_own_score(self) -> None:
+        truth = self.truth()
+        off = torch.tensor([[0.3, 0.4], [0.0, 0.0], [0.0, 0.1]])
+        scores = measure(Encoding(truth.agent, truth.objects + off), truth)
+        assert [one.l_test for one in scores.each] == pytest.approx([0.25, 0, 0.01], abs=1e-6)
+        assert [one.error for one in scores.each] == pytest.approx([0.5, 0, 0.1], abs=1e-6)
+        assert scores.l_test == pytest.approx(0.26 / 3, rel=1e-5)
+        assert all(one.constant_l_test == pytest.approx(1 / 3, rel=0.2) for one in scores.each)
+        assert scores.as_dict()["l_test 2"] == pytest.approx(0.01, rel=1e-5)
+        assert "L_test of object 0" in str(scores)
+
+    def test_rows_with_another_order_are_counted(self) -> None:
+        truth = self.truth()
+        crossed = torch.where((torch.arange(400) % 4 == 1)[:, None, None], truth.objects[:, [1, 0, 2]], truth.objects)
+        scores = measure(Encoding(truth.agent, crossed), truth)
+        assert scores.object_swap_rate == pytest.approx(0.5)  # of the odd rows, which are measured
+
+    def test_rows_in_which_any_is_hidden_are_left_out(self) -> None:
+        truth = self.truth()
+        visible = torch.ones(400, 3, dtype=torch.bool)
+        visible[::3, 1] = False
+        wrong = torch.where(visible[..., None], truth.objects, 9.0)
+        scores = measure(Encoding(truth.agent, wrong, None, None, visible.float()), truth._replace(visible=visible))
+        assert scores.l_test == pytest.approx(0, abs=1e-9)
+        assert scores.hidden_rows == pytest.approx(200 / 3, abs=1)
+        assert scores.confidence_auroc == 1
+
+    def test_another_number_of_objects_is_refused(self) -> None:
+        truth = self.truth()
+        with pytest.raises(ValueError, match="the model has 2 objects and the truth 3; train with objects=3"):
+            measure(Encoding(truth.agent, truth.objects[:, :2]), truth)
+
+
 def test_aligned_is_what_a_picture_shows() -> None:
     truth = random_truth()
     learned, _ = a_latent(truth)
@@ -384,7 +436,7 @@ def test_aligned_is_what_a_picture_shows() -> None:
 def test_mistakes_are_named() -> None:
     truth = random_truth(10)
     good = answer(truth)
-    with pytest.raises(ValueError, match=r"encoding's object has shape \(9, 2\), the truth's \(10, 2\)"):
+    with pytest.raises(ValueError, match=r"encoding's objects has shape \(9, 1, 2\), the truth's \(10, 1, 2\)"):
         measure(good._replace(objects=good.objects[1:]), truth)
     with pytest.raises(ValueError, match="there are 1 rows; give at least 2, or a reference"):
         measure(answer(random_truth(1)), random_truth(1))

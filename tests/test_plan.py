@@ -96,6 +96,11 @@ def test_the_methods_name(options: dict[str, Any], name: str) -> None:
         ({"objective": "paper", "scene": {"body": "ball"}}, "body is 'ball'; leave it out: the method 'paper'"),
         ({"method": "vae", "scene": {"radius": 0.1}}, "radius is 0.1; leave it out: the method 'vae' learns no body"),
         ({"method": "supervised", "scene": {"rest_floor": 0.1}}, "rest_floor is 0.1; leave it out"),
+        ({"objective": "paper", "scene": {"objects": 2}}, "objects is 2; leave it out: the method 'paper' places one"),
+        (
+            {"scene": {"egocentric": True, "objects": 2}},
+            "the method 'egocentric' places one object",
+        ),
         ({"scene": {"egocentric": True, "refine": True}}, "refine is True; leave it out: the method 'egocentric'"),
         ({"method": "vae", "shrink": 2}, "shrink is 2; leave it out: the method 'vae' reconstructs pictures"),
         ({"method": "vae", "training": {"chosen_moves": 0.5}}, "chosen_moves is 0.5; leave it out: the method 'vae'"),
@@ -116,6 +121,7 @@ def test_what_would_be_ignored_is_refused(options: dict[str, Any], says: str) ->
         ({"training": {"chosen_moves": 0.5}}, SET, "chosen_moves is 0.5; leave it out: the moves of a data set"),
         ({"training": {"chosen_moves": 0.5}}, STREAM._replace(steerable=False), "this world is not steerable"),
         ({"training": {"batch_size": 8}}, SET._replace(triples=9), "there are 9 triples for batches of 8"),
+        ({"scene": {"objects": 2}}, SET, "objects is 2; leave it out: several objects are not found in pictures yet"),
         ({"training": {"augment": "light"}}, SET._replace(shape=(6,)), "augment is 'light'; leave it out"),
     ],
 )

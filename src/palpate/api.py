@@ -93,6 +93,7 @@ def fit(
     shrink: int | None = None,
     body: str | None = None,
     radius: float | None = None,
+    objects: int = 1,
     egocentric: bool = False,
     refine: bool | None = None,
     rest_floor: float | None = None,
@@ -108,8 +109,9 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones: an id such as "palpate/Sprites-v0", or
     any object with the protocol `palpate.data.stream.World`. `fit` chooses settings that are left out, shows them, and
-    keeps them with the reason in `facts["choices"]`. `body`, `radius`, `egocentric`, `refine` and `rest_floor` are
-    those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps, seed, device...).
+    keeps them with the reason in `facts["choices"]`. `body`, `radius`, `objects`, `egocentric`, `refine` and
+    `rest_floor` are those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps, seed,
+    device...).
 
     With `out` the run is a folder: it can be interrupted and resumed, and holds the model at the end. `test`, labelled
     triples or a file of them, is only for measuring; the curve uses its first thousand triples. `watch` is called with
@@ -129,6 +131,7 @@ def fit(
         shrink=shrink,
         body=body,
         radius=radius,
+        objects=objects,
         egocentric=egocentric,
         refine=refine,
         rest_floor=rest_floor,
@@ -147,6 +150,8 @@ def fit(
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
     model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
+    if test is not None and (count := test.truth.objects.shape[1]) != asked.scene.objects:
+        raise ValueError(f"the test triples have {count} objects, and objects is {asked.scene.objects}")
     settled = replace(settled, device=device.type, precision=precision_on(device, settled))  # type: ignore[arg-type]
     material = make_material(opened, traits, settled, device, make_group(model_config))
     uint8 = material.sample.o.dtype == torch.uint8

@@ -31,6 +31,8 @@ class ObjectiveConfig:
     radius: float | None = None
     """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. Actions of one
     dimension need it."""
+    objects: int = 1
+    """Number of objects, 1 to 6; more than one only for vectors."""
     egocentric: bool = False
     """The agent carries the cameras."""
     refine: bool | None = None
@@ -43,6 +45,7 @@ class ObjectiveConfig:
     def __post_init__(self) -> None:
         _require(self.body is None or isinstance(self.body, str), "body", self.body, "the name of a shape")
         _require_positive(self, "radius", "rest_floor")
+        _require(_whole(self.objects, 1, 6), "objects", self.objects, "1 to 6")
         _require(isinstance(self.egocentric, bool), "egocentric", self.egocentric, "True or False")
         _require(isinstance(self.refine, bool | None), "refine", self.refine, "True or False")
 

@@ -180,12 +180,13 @@ def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: 
     wanted, found, unit = source.encode(o).known(), answer(o), source.model.inputs.unit
     if {name: value.shape for name, value in wanted.items()} != {name: value.shape for name, value in found.items()}:
         return torch.tensor(torch.inf)
+    wanted, found = ({name.removesuffix("s"): value for name, value in answers.items()} for answers in (wanted, found))
     gaps = {name: (value - found[name]).abs() for name, value in wanted.items()}
     one = torch.ones(())
     weights = {"agent": 1 / unit, "object": 1 / unit, "orientation": one, "confidence": one}
     if "covariance" in wanted:  # a semi-axis is the root of an eigenvalue
-        size = wanted["covariance"].diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b]
-        weights["covariance"] = 1 / (size * unit)[:, None, None]
+        size = wanted["covariance"].diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b] or [b, k]
+        weights["covariance"] = 1 / (size * unit)[..., None, None]
     if "orientation" in wanted:
         gaps["orientation"] = torch.minimum(gaps["orientation"], torch.pi - gaps["orientation"])
         if "covariance" in wanted:  # the angle of a disc is decided by rounding
@@ -224,7 +225,7 @@ def _describe(source: Representation, program: torch.export.ExportedProgram) -> 
             "layout": "channels first, the views of one moment stacked on the channels" if picture else "vectors",
         },
         "outputs": {
-            name: {"dtype": "float32", "shape": ["batch", *value.shape[1:]], "unit": UNITS[name]}
+            name: {"dtype": "float32", "shape": ["batch", *value.shape[1:]], "unit": UNITS[name.removesuffix("s")]}
             for name, value in outputs.items()
         },
         "action_rms": float(source.model.inputs.unit),

@@ -49,6 +49,7 @@ TERMS = (
 SCENE_MOVED, POSITIONS_MOVED = "$d_W(w, w')$", "$|z_{ext} - z_{ext}'|^2$"
 FAINTEST = 0.15  # opacity of an object that is surely hidden
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, GREY)
+OBJECT_COLOURS = (PURPLE, BLUE, GREEN, ORANGE, VERMILION, GREY)
 
 
 def overlay(
@@ -60,17 +61,21 @@ def overlay(
     project: Projection | None = None,
     border: Tensor | None = None,
 ) -> Figure:
-    """Estimates on the first pictures of [b, c, h, w], of one camera: agent, object, and the learned body around it.
+    """Estimates on the first pictures of [b, c, h, w], of one camera: agent, objects, and the learned bodies around
+    them.
 
     `project` maps points [k, 2] of the encoding's frame to pixels [k, 2], x to the right and y down; for a perspective
     camera use a `palpate.projection.Homography`. A picture from above has an `extent` instead: the rectangle (left,
     right, bottom, top) of the plane that it shows, by default the unit square; bottom is larger than top if y points
-    down. `border` [b, k, 2] is the body's, from `Representation.border`. With a truth, rings mark the true positions.
+    down. `border` [b, c, 2], or [b, k, c, 2] for k objects, is from `Representation.border`. With a truth, rings mark
+    the true positions.
     """
     if extent is not None and project is not None:
         raise ValueError("both extent and project are given; extent is for pictures from above, project for others")
     count = min(len(observations), OVERLAID)
-    agent, body = _array(encoding.agent), _array(encoding.object)
+    agent, objects = _array(encoding.agent), _array(encoding.objects)
+    if border is not None and border.ndim == 3:
+        border = border[:, None]
     height, width = observations.shape[-2:]
     project = project or Homography.of_extent(extent or UNIT_SQUARE, width, height)
     columns = min(4, count)
@@ -80,10 +85,10 @@ def overlay(
     figure = blank(side * columns, side * rows * abs(down / across) + 0.4)
     for i in range(count):
         axes = figure.add_subplot(rows, columns, i + 1)
-        true = None if truth is None else (_array(truth.agent[i]), _array(truth.object[i]))
-        line = None if border is None else _array(border[i])
-        sure = 1.0 if encoding.confidence is None else float(encoding.confidence[i])
-        draw_scene(axes, _picture(observations[i]), project, agent[i], body[i], line, true, sure)
+        true = None if truth is None else np.concatenate((_array(truth.agent[i : i + 1]), _array(truth.objects[i])))
+        lines = None if border is None else _array(border[i])
+        sure = None if encoding.confidences is None else _array(encoding.confidences[i])
+        draw_scene(axes, _picture(observations[i]), project, agent[i], objects[i], lines, true, sure)
         axes.set_aspect(abs(down / across) * width / height)
     shared_legend(figure, 4)
     return figure
@@ -94,17 +99,16 @@ def draw_scene(
     picture: Array,
     project: Projection,
     agent: Array,
-    body: Array,
-    border: Array | None = None,
-    true: tuple[Array, Array] | None = None,
-    confidence: float = 1.0,
+    objects: Array,
+    borders: Array | None = None,
+    true: Array | None = None,
+    confidences: Array | None = None,
 ) -> None:
-    """A picture [h, w, 3] or [h, w] with estimates [2] of agent and object, and the object's border [k, 2] around it.
+    """A picture [h, w, 3] or [h, w] with estimates of the agent [2] and the objects [k, 2], and borders [k, c, 2].
 
-    `project` maps their plane to the picture's pixels. Rings mark the true positions of both. An object of low
+    `project` maps their plane to the picture's pixels. Rings mark the `true` positions [m, 2]. An object of low
     confidence is faint.
     """
-    faint = max(confidence, FAINTEST)
     brightest = 255 if picture.dtype == np.uint8 else 1
     height, width = picture.shape[:2]
     shown = (0, width, height, 0)
@@ -113,13 +117,15 @@ def draw_scene(
     axes.set_axis_off()
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
     _mark(axes, _pixels(project, agent[None]), "agent, estimated", color=YELLOW, **dot)
-    _mark(axes, _pixels(project, body[None]), "object, estimated", color=PURPLE, alpha=faint, **dot)
-    if border is not None:
-        closed = _pixels(project, body + np.concatenate((border, border[:1])))
-        _mark(axes, closed, "learned body", color=PURPLE, alpha=faint, linewidth=1.2, solid_capstyle="round")
+    for i, (centre, colour) in enumerate(zip(objects, OBJECT_COLOURS, strict=False)):
+        faint = 1.0 if confidences is None else max(float(confidences[i]), FAINTEST)
+        _mark(axes, _pixels(project, centre[None]), "object, estimated", color=colour, alpha=faint, **dot)
+        if borders is not None:
+            closed = _pixels(project, centre + np.concatenate((borders[i], borders[i, :1])))
+            _mark(axes, closed, "learned body", color=colour, alpha=faint, linewidth=1.2, solid_capstyle="round")
     if true is not None:
         ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
-        _mark(axes, _pixels(project, np.stack(true)), "true", color="white", **ring)
+        _mark(axes, _pixels(project, true), "true", color="white", **ring)
 
 
 def _pixels(project: Projection, points: Array) -> Array:
@@ -191,10 +197,11 @@ def draw_distances(axes: Axes, distances: Array, threshold: Threshold, contact: 
 
 
 def error_map(encoding: Encoding, truth: Truth) -> Figure:
-    """The object's mean error over its true position, and its bias as arrows."""
+    """The objects' mean error over their true positions, and its bias as arrows."""
     figure = blank(5.0, 4.2)
     axes = panel(figure, 1, 1, title="Object error over the plane", xlabel="x", ylabel="y")
-    mesh = draw_errors(axes, _array(encoding.object), _array(truth.object))
+    estimate, at = (_array(state.objects).reshape(-1, 2) for state in (encoding, truth))
+    mesh = draw_errors(axes, estimate, at)
     figure.colorbar(mesh, ax=axes, label="mean error, in the action's unit").ax.tick_params(labelsize=9)
     return figure
 

@@ -3,6 +3,7 @@
 Legend: N observations, k objects, n ambient dimension. Positions are in the action's unit, the truth's as well.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ TITLES = {
     "contact_accuracy": "contact accuracy",
     "would_touch_auroc": "would touch AUROC",
     "would_touch_accuracy": "would touch accuracy",
+    "object_swap_rate": "objects swapped",
     "swap_rate": "agent and object swapped",
     "probed_l_test": "L_test, affine probe of each",
 }
@@ -44,8 +46,9 @@ class Scores:
 
     Errors are mean Euclidean distances in the action's unit, after the motion that fits the agent. For `object_spread`
     the object's constant offset is removed too. For `object_rigid` an offset that turns with the object is removed as
-    well: any point of a rigid object can serve as its position. Positions are measured where the object is visible, if
-    that is known.
+    well: any point of a rigid object can serve as its position. Positions are measured in rows in which all objects are
+    visible, if that is known. Several objects have no order: one permutation for all rows fits them to the true ones,
+    and scores are means over them; `each` has those of each object.
     """
 
     count: int  # observations evaluated
@@ -62,23 +65,32 @@ class Scores:
     contact_accuracy: float | None
     would_touch_auroc: float | None
     would_touch_accuracy: float | None
-    swap_rate: float | None  # share of observations for which the chosen order is wrong
+    object_swap_rate: float | None  # share of observations for which another order of the objects is nearer
+    swap_rate: float | None  # share of observations for which the chosen order of agent and object is wrong
     probed_l_test: float | None  # agent and object each read by an affine map fitted to the truth
     hidden_rows: int = 0  # observations whose positions are not measured, because the object is hidden
     fitted_rows: int | None = None  # rows of the same set to which the translation was fitted; not evaluated
     probe_rows: int | None = None  # rows to whose true states the probe of a latent was fitted
+    each: tuple["EachScore", ...] = ()  # several objects, in the order of the true ones
     constant: dict[str, float]  # scores of the constant predictor, by the names above
 
     def as_dict(self) -> dict[str, float]:
         """Flat, for JSON: the scores that are not None, then 'constant l_test' and so on."""
         scores = {name: getattr(self, name) for name in TITLES if getattr(self, name) is not None}
         probe = {} if self.probe_rows is None else {"probe_rows": self.probe_rows}
-        return {"count": self.count, **probe, **scores, **{f"constant {name}": self.constant[name] for name in scores}}
+        constant = {f"constant {name}": self.constant[name] for name in scores}
+        each = {f"{name} {i}": x for i, one in enumerate(self.each) for name, x in one._asdict().items()}
+        return {"count": self.count, **probe, **scores, **constant, **each}
 
     def table(self) -> list[tuple[str, str, str]]:
         """Rows: title, score, score of the constant predictor."""
         known = [(name, getattr(self, name)) for name in TITLES if getattr(self, name) is not None]
-        return [(TITLES[name], f"{value:.4g}", f"{self.constant[name]:.4g}") for name, value in known]
+        rows = [(TITLES[name], f"{value:.4g}", f"{self.constant[name]:.4g}") for name, value in known]
+        each = [
+            (f"L_test of object {i}", f"{one.l_test:.4g}", f"{one.constant_l_test:.4g}")
+            for i, one in enumerate(self.each)
+        ]
+        return rows + each
 
     def notes(self) -> list[str]:
         """Notes for the table."""
@@ -87,6 +99,8 @@ class Scores:
             "which contacts cannot determine; model.align with known positions of agent and object removes it",
             "lengths are in the action's unit, L_test in its square",
         ]
+        if self.each:
+            notes.append("objects have no order: one permutation for all rows fits them to the true ones")
         if self.object_rigid is not None:
             notes.append(
                 "any point of a rigid object can serve as its position. For the best reference point a constant offset "
@@ -120,6 +134,14 @@ class Scores:
         return "\n".join([*(f"{a:<{left}}  {b:>{middle}}  {c:>{right}}" for a, b, c in rows), *self.notes()])
 
 
+class EachScore(NamedTuple):
+    """The scores of one of several objects."""
+
+    l_test: float
+    error: float  # mean distance from the true position, relative to the agent
+    constant_l_test: float  # of the constant predictor
+
+
 def measure(
     group: Group,
     encoding: Encoding,
@@ -134,7 +156,7 @@ def measure(
     """Compare a representation of N observations with the truth; `group` is the model's.
 
     The frame and the constant predictor are fitted on `reference`. Without one they are fitted on the even rows, and
-    the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`.
+    the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`, or `[N, k]`.
     `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows.
     """
     encoding, truth = _each(encoding, _host), _each(truth, _host)
@@ -155,15 +177,20 @@ def measure(
 
     reading = Reading.fit(group, *_visible(*reference), places_object=places_object, tells_apart=tells_apart)
     encoding, reference = reading(encoding), (reading(reference[0]), reference[1])
+    forecasts = {name: reading.ordered(p) for name, p in forecasts.items()}
     seen = _visible(encoding, truth)
     positions, constant = _positions(group, *seen, *_visible(*reference))
     scores |= positions
     scores["hidden_rows"] = len(truth.agent) - len(seen[1].agent)
-    if scores["hidden_rows"] and encoding.confidence is not None and truth.visible is not None:
+    if scores["hidden_rows"] and encoding.confidences is not None and truth.visibles is not None:
         scores["confidence_auroc"], constant["confidence_auroc"] = (
-            float(auroc(encoding.confidence, truth.visible > 0)),
+            float(auroc(encoding.confidences.flatten(), truth.visibles.flatten() > 0)),
             0.5,
         )
+    if truth.objects.shape[1] > 1:
+        scores["each"] = _each_score(group, *seen, _visible(*reference)[1])
+        chance = 1 - 1 / math.factorial(truth.objects.shape[1])  # of a random order
+        scores["object_swap_rate"], constant["object_swap_rate"] = _swapped(group, *seen), chance
     if not places_object:
         scores["probe_rows"] = len(reference[1].agent)
     if not tells_apart:
@@ -174,15 +201,16 @@ def measure(
         scores["probed_l_test"] = float(l_test(group, Encoding(agent, thing[:, None]), truth))
         constant["probed_l_test"] = constant["l_test"]
     angle = _angles(truth)
-    if encoding.orientation is not None and angle is not None:
-        scores["orientation_error"] = _mean(axis_error(encoding.orientation, angle))
+    if encoding.orientations is not None and angle is not None:
+        scores["orientation_error"] = _mean(axis_error(encoding.orientations, angle))
         # The best single axis for these rows.
         best = axis_angle(double_angle(angle).mean(0))
         constant["orientation_error"] = _mean(axis_error(best, angle))
-    if truth.contact is not None:
-        true_contact = truth.contact.bool()
+    if truth.contacts is not None:
+        true_contact = truth.contacts.bool().flatten()
         share = _mean(true_contact.double())
-        for name, p in forecasts.items():
+        for name, each in forecasts.items():
+            p = each.flatten()
             if 0 < share < 1:
                 scores[f"{name}_auroc"] = float(auroc(p, true_contact))
             scores[f"{name}_accuracy"] = _mean(((p > 0.5) == true_contact).double())
@@ -192,20 +220,21 @@ def measure(
 
 
 def _visible(encoding: Encoding, truth: Truth) -> tuple[Encoding, Truth]:
-    """The rows in which the object is visible; all of them if that is unknown."""
-    if truth.visible is None:
+    """The rows in which all objects are visible; all rows if that is unknown."""
+    if truth.visibles is None:
         return encoding, truth
-    seen = truth.visible > 0
+    seen = (truth.visibles > 0).all(1)
     if not seen.any():
-        raise ValueError("the object is hidden in all of these rows; give some in which it is visible")
+        raise ValueError("in none of these rows is every object visible; give some in which it is")
     return _each(encoding, lambda x: x[seen]), _each(truth, lambda x: x[seen])
 
 
 class Reading(NamedTuple):
-    """How to read positions from the encoding of a baseline; fitted to true states, so only for measuring."""
+    """How to read positions from an encoding; fitted to true states, so only for measuring."""
 
     swap: bool  # the first of two keypoints is the object
     probe: Tensor | None  # [k + 1, n] from a latent of the object and 1 to its position
+    order: list[int]  # which learned object is the first true one, and so on
 
     @staticmethod
     def fit(group: Group, encoding: Encoding, truth: Truth, *, places_object: bool, tells_apart: bool) -> "Reading":
@@ -213,16 +242,56 @@ class Reading(NamedTuple):
 
         The probe's target is s_ext in the frame of z_int, by the motion that fits the agents.
         """
+        if places_object and tells_apart:
+            return Reading(False, None, _order(group, encoding, truth))
         swap = not tells_apart and bool(_agreement(group, encoding, truth).mean() < 0)
         target = group.moved(truth.object, group.frame(truth.agent, encoding.agent))
-        return Reading(swap, None if places_object else affine_probe(encoding.object, target))
+        return Reading(swap, None if places_object else affine_probe(encoding.object, target), [0])
+
+    def ordered(self, x: Tensor) -> Tensor:
+        """Values [N, k, ...] of the objects in the order of the true ones; [N] stays."""
+        return x[:, self.order] if x.dim() > 1 else x
 
     def __call__(self, encoding: Encoding) -> Encoding:
+        agent, *objects = encoding
+        encoding = Encoding(agent, *(None if x is None else self.ordered(x) for x in objects))  # type: ignore[arg-type]
         if self.swap:
             encoding = encoding._replace(agent=encoding.object, objects=encoding.agent[:, None])
         if self.probe is not None:
             encoding = encoding._replace(objects=_affine(encoding.objects, self.probe))
         return encoding
+
+
+def _apart2(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
+    """Squared differences between each learned and each true position, relative to the agent: `[N, k, k]`."""
+    learned, true = (group.difference(state.objects, state.agent[:, None]) for state in (encoding, truth))  # [N, k, n]
+    return (learned[:, :, None] - true[:, None]).square().sum(-1)
+
+
+def _order(group: Group, encoding: Encoding, truth: Truth) -> list[int]:
+    """The permutation of the learned objects with the least L_test."""
+    cost = _apart2(group, encoding, truth).mean(0).tolist()  # [learned][true]
+    orders = itertools.permutations(range(len(cost)))
+    return list(min(orders, key=lambda order: sum(cost[i][j] for j, i in enumerate(order))))
+
+
+def _swapped(group: Group, encoding: Encoding, truth: Truth) -> float:
+    """Share of rows in which another order of the objects is nearer to the truth."""
+    cost = _apart2(group, encoding, truth)
+    true = torch.arange(cost.shape[1])
+    present, *others = itertools.permutations(true.tolist())  # the first one changes nothing
+    ours, best = cost[:, list(present), true].sum(1), torch.full_like(cost[:, 0, 0], torch.inf)
+    for order in others:
+        best = torch.minimum(best, cost[:, list(order), true].sum(1))
+    return _mean((best < ours).double())
+
+
+def _each_score(group: Group, encoding: Encoding, truth: Truth, known: Truth) -> tuple[EachScore, ...]:
+    """Scores of each object; the constant predictor answers the mean of the `known` ones."""
+    middle = Encoding(known.agent.mean(0).expand_as(truth.agent), known.objects.mean(0).expand_as(truth.objects))
+    ours, constant = (_apart2(group, answer, truth).diagonal(dim1=1, dim2=2) for answer in (encoding, middle))  # [N, k]
+    columns = zip(ours.mean(0).tolist(), ours.sqrt().mean(0).tolist(), constant.mean(0).tolist(), strict=True)
+    return tuple(EachScore(*column) for column in columns)
 
 
 def aligned(
@@ -277,7 +346,7 @@ def _positions(
     constant["object_spread"] = constant["object_error"]
     angle, known_angle = _angles(truth), _angles(reference_truth)
     if angle is not None and known_angle is not None and wrong.shape[1:] == (1, 2):
-        left = wrong[:, 0] - _rigid(angle) @ rigid_offset(known_wrong[:, 0], known_angle)
+        left = wrong[:, 0] - _rigid(angle[:, 0]) @ rigid_offset(known_wrong[:, 0], known_angle[:, 0])
         scores["object_rigid"], constant["object_rigid"] = _mean(left.norm(dim=-1)), constant["object_error"]
     points = len(truth.agent) * (1 + truth.objects.shape[1])
     pairs = torch.randint(points, (2, PAIRS), generator=torch.Generator().manual_seed(0))
@@ -287,8 +356,8 @@ def _positions(
 
 
 def _angles(truth: Truth) -> Tensor | None:
-    """True angles if they differ: an object that never turns has no orientation to find."""
-    return truth.angle if truth.angle is not None and float(truth.angle.std()) > 1e-3 else None
+    """True angles `[N, k]` if they differ: an object that never turns has no orientation to find."""
+    return truth.angles if truth.angles is not None and float(truth.angles.std()) > 1e-3 else None
 
 
 def rigid_offset(wrong: Tensor, angle: Tensor) -> Tensor:
@@ -374,8 +443,11 @@ def _mean(x: Tensor) -> float:
 
 
 def _check(encoding: Encoding, truth: Truth, places_object: bool) -> None:
-    for name, x in (("agent", encoding.agent), ("object", encoding.object)):
-        wanted = truth.agent.shape if name == "agent" or places_object else (len(truth.agent), x.shape[1])
+    count, learned = truth.objects.shape[1], encoding.objects.shape[1]
+    if count != learned:
+        raise ValueError(f"the model has {learned} objects and the truth {count}; train with objects={count}")
+    for name, x, true in (("agent", encoding.agent, truth.agent), ("objects", encoding.objects, truth.objects)):
+        wanted = true.shape if name == "agent" or places_object else (*true.shape[:-1], x.shape[-1])
         if x.shape != wanted:
             raise ValueError(
                 f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(wanted)}; encode the "

@@ -15,6 +15,7 @@ from palpate.groups import Group
 from palpate.refine import Correction
 
 BORDER_POINTS, BORDER_DIRECTIONS = 120, 720
+FIRST_READOUT = 0.1  # standard deviation of new weights
 FIRST_HIDDEN, NEVER = -4.0, -1e4  # log-odds of being hidden: at the start of training, and without such an output
 BodyCall = Callable[[Body, Tensor, Tensor], Tensor]  # body, its positions [b, n] and poses [b, p]
 
@@ -121,6 +122,16 @@ class ObjectHead(nn.Module):
         """Move one object's positions by an offset [n], and resize its body."""
         self.offset[index] += offset
         self[index].resize(radius)
+
+    @torch.no_grad()
+    def restart(self, index: int, fresh: Body, readout: nn.Linear, generator: torch.Generator) -> None:
+        """Give one object a fresh body, and fresh rows of the network's read-out."""
+        rows = slice(index * self._each, (index + 1) * self._each)
+        weight = torch.randn(readout.weight[rows].shape, generator=generator)
+        readout.weight[rows] = FIRST_READOUT * weight.to(readout.weight)
+        readout.bias[rows] = 0
+        self[index].load_state_dict(fresh.state_dict())
+        self.offset[index], self.placed[index] = 0, False
 
     def measure(self, unit: Tensor) -> None:
         for i in range(len(self)):

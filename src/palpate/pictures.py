@@ -16,7 +16,7 @@ from palpate.data.arrays import count_views
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.disk import as_json, write_whole
-from palpate.envs.registration import SOCCER, SPRITES, TABLE
+from palpate.envs.registration import MANY, SOCCER, SPRITES, TABLE
 from palpate.envs.soccer import Scene, Soccer
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
@@ -108,7 +108,9 @@ def _estimated(model: Representation, triples: Transitions) -> Drawn:
         return {}, []
     o = triples.rows(np.unique(np.linspace(0, len(triples) - 1, MOST_PICTURES).astype(int))).o
     pictures, encoding = _first_view(o, triples.attributes), model.encode(o)
-    project = _estimate(pictures, encoding.object, encoding.confidence)
+    project = _estimate(
+        pictures, encoding.objects[:, 0], None if encoding.confidences is None else encoding.confidences[:, 0]
+    )
     if project is None:
         return {}, []
     shown = torch.linspace(0, len(o) - 1, min(OVERLAID, len(o))).long()
@@ -153,7 +155,7 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
     """
     environment, shown = attributes.get("environment"), min(OVERLAID, len(o))
     o = _first_view(o, attributes)
-    if environment in SPRITES:
+    if environment in SPRITES | MANY:
         return from_above(o[:shown])
     if environment in SOCCER:
         upright = np.tile(np.array([1, 0, 0, 0], np.float32), (shown, 1))
@@ -166,8 +168,8 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
         return Backdrop(o[:shown], Homography(homography(camera, o.shape[-1], o.shape[-2])))
     if o.dim() != 4 or truth.agent.shape[1] != 2:
         return None
-    visible = None if truth.visible is None else truth.visible[: len(o)].float()
-    project = _estimate(o, truth.object[: len(o)], visible)
+    visible = None if truth.visibles is None else truth.visibles[: len(o), 0].float()
+    project = _estimate(o, truth.objects[: len(o), 0], visible)
     return None if project is None else Backdrop(o[:shown], project, ESTIMATED.format("true"))
 
 

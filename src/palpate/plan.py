@@ -102,6 +102,8 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
     for setting, fits, why in (
         ("body", traits.has_body or supervised, f"the method {name!r} learns no body"),
         ("radius", traits.has_body, f"the method {name!r} learns no body"),
+        ("objects", traits.several or given["objects"] == 1, f"the method {name!r} places one object"),
+        ("objects", not facts.picture or given["objects"] == 1, "several objects are not found in pictures yet"),
         ("rest_floor", traits.has_body, f"the method {name!r} learns no body"),
         ("refine", traits.refines, f"the method {name!r} has no refinement"),
         ("refine", facts.fresh, "a refinement needs fresh triples from a streamed world"),

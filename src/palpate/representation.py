@@ -67,24 +67,25 @@ class Representation:
 
     @torch.no_grad()
     def border(self, observation: Any) -> Any:
-        """The boundary of the learned body: a closed line [b, c, 2] around the object's position, whose last point
-        joins the first. The agent's reference point on it just touches the object. For a Gaussian, its ellipse.
-        `encode(o).object[:, None] + border(o)` is the line in the common frame; an offset of the object, given to
-        `align`, does not move it. None outside the plane, and for models without a body."""
+        """The boundary of the learned body: a closed line [b, c, 2] around the object's position, or [b, k, c, 2] for k
+        objects; the last point joins the first. The agent's reference point on it just touches the object. For a
+        Gaussian, its ellipse. `encode(o).object[:, None] + border(o)` is the line in the common frame; an offset of the
+        object, given to `align`, does not move it. None outside the plane, and for models without a body."""
         lines = [self.model.border(o) for o in self._batches(observation)]
         offset = self.frame.offset.to(self._device)
         return self._answer(observation, [None if line is None else line - offset for line in lines])
 
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:
-        """Probability [b] of contact, from the observations before and after; None for a model without contacts."""
+        """Probability of contact, [b] or [b, k] for k objects, from the observations before and after; None for a model
+        without contacts."""
         _require_equal_lengths(observation=observation, action=action, next_observation=next_observation)
         triples = zip(self._batches(observation), self._actions(action), self._batches(next_observation), strict=True)
         return self._answer(observation, [self.model.contact(*triple) for triple in triples])
 
     @torch.no_grad()
     def would_touch(self, observation: Any, action: Any) -> Any:
-        """Probability [b] of contact when the agent moves by `action`, predicted by geometry before the move.
+        """Probability of contact, [b] or [b, k], when the agent moves by `action`; by geometry, before the move.
 
         It is 1/2 for a path that just reaches the boundary, as if half of all paths were in contact. If contacts are
         rarer, more of the predicted contacts are false positives. None for a model without this geometry.
@@ -95,8 +96,8 @@ class Representation:
 
     @torch.no_grad()
     def distances(self, observation: Any, next_observation: Any) -> Any:
-        """Squared distances [b] by which contacts are recognised: in W, or between the object's positions, in units of
-        the actions' root mean square, if those lead. None for a model without contacts."""
+        """Squared distances, [b] or [b, k], by which contacts are recognised: in W, or between positions, in units of
+        the actions' root mean square, if those decide. None for a model without contacts."""
         _require_equal_lengths(observation=observation, next_observation=next_observation)
         pairs = zip(self._batches(observation), self._batches(next_observation), strict=True)
         return self._answer(observation, [self.model.scene_distance(o, o_next) for o, o_next in pairs])
@@ -149,6 +150,8 @@ class Representation:
             raise ValueError(
                 f"the known positions are {sorted(known)}; align needs 'observation' and 'agent' or 'object'"
             )
+        if "object" in known and (count := self.config.objective.objects) > 1:
+            raise ValueError(f"this model has {count} objects, which have no order; align it by the agent")
         if "agent_centre" in known and ("agent" not in known or "object" in known):
             raise ValueError(
                 "agent_centre is given; align then needs 'agent', and no 'object': either gives the offset"

@@ -16,13 +16,20 @@ class Traits(NamedTuple):
     predicts: bool = False  # `would_touch` and `uncertainty` give values, so that moves can be chosen
     refines: bool = False  # it has a refinement
     has_body: bool = False  # it learns a body
+    several: bool = False  # it can place several objects
     muon: bool = False  # it gains from Muon and from higher learning rates
     unsupervised: bool = True
 
 
 METHODS: dict[str, Traits] = {
     "contact": Traits(
-        "palpate.methods.contact:Contact", shifts=True, predicts=True, refines=True, has_body=True, muon=True
+        "palpate.methods.contact:Contact",
+        shifts=True,
+        predicts=True,
+        refines=True,
+        has_body=True,
+        several=True,
+        muon=True,
     ),
     "egocentric": Traits("palpate.methods.egocentric:Egocentric", predicts=True, has_body=True, muon=True),
     "paper": Traits("palpate.methods.paper:Paper", shifts=True),

@@ -62,12 +62,27 @@ class TestLabelled:
             ({"contact": torch.zeros(30)}, r"truth contact has dtype float32; allowed is bool"),
             ({"agent": torch.zeros(30, 2, dtype=torch.bool)}, "truth agent has dtype bool; allowed are real numbers"),
             ({"angle": torch.arange(30).log()}, r"truth angle is -inf in row 0; all values must be finite"),
+            ({"object": torch.zeros(30, 2, 3, 2)}, r"truth object has shape \(30, 2, 3, 2\)"),
+            ({"object": torch.zeros(30, 3, 2)}, r"truth angle has shape \(30,\); these triples need \(30, 3\)"),
             ({"object": torch.arange(60).view(30, 2) / (torch.arange(30) != 4)[:, None]}, r"truth object is .* row 4;"),
         ],
     )
     def test_wrong_truth(self, change: dict[str, Tensor], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             labelled(**change)
+
+
+def test_several_objects_have_an_axis(tmp_path: Path) -> None:
+    places, touched = torch.rand(30, 3, 2), torch.rand(30, 3) < 0.5
+    data = Labelled(labelled().transitions, Truth(torch.zeros(30, 2), places, contact=touched))
+    data.save(tmp_path / "three.h5")
+    with Labelled.open(tmp_path / "three.h5") as same:
+        assert torch.equal(same.truth.objects, places)
+        assert torch.equal(same.truth.contacts, touched)
+    one = labelled().truth
+    assert one.objects.shape == (30, 1, 2)
+    assert one.angles.shape == one.contacts.shape == (30, 1)
+    assert one.visibles is None
 
 
 class TestFile:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from palpate.envs.drawing import FIGURE
 from palpate.envs.sprites import (
     AGENT_COLOUR,
     AGENT_RADIUS,
     CHECKER_SIDE,
-    FIGURE,
     MAST_COLOUR,
     MOVED_EPSILON,
     OBJECT_COLOUR,

@@ -15,7 +15,15 @@ from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact, Evidence
-from palpate.methods.geometric import DOUBT, GEOMETRY_DOUBT, UNSEEN_DOUBT, Geometric
+from palpate.methods.geometric import (
+    DOUBT,
+    FIRST_RAW_SOFTNESS,
+    FIRST_REST_SCALE,
+    GEOMETRY_DOUBT,
+    REACH,
+    UNSEEN_DOUBT,
+    Geometric,
+)
 from palpate.objectives.contact import HIDING_COST
 from palpate.objects import NEVER, Objects
 from palpate.quality import assess
@@ -38,7 +46,7 @@ def config(body: str = "ball", **scene: Any) -> ModelConfig:
 
 def contact(body: str = "ball", objects: int = 1, **scene: Any) -> Contact:
     torch.manual_seed(0)
-    return Contact(config(body, **scene), objects)
+    return Contact(config(body, objects=objects, **scene))
 
 
 def batch(count: int = 64, seed: int = 0) -> Batch:
@@ -174,7 +182,7 @@ def test_a_path_without_contact_is_evidence_about_both_observations(touched: boo
     generator = torch.Generator().manual_seed(0)
     here, there = (torch.randn(1, 2, generator=generator, requires_grad=True) for _ in range(2))
     path, share = Segment(torch.zeros(1, 2), torch.ones(1, 2)), torch.tensor([0.5])
-    term = contact().contact_term(*at(here, there), path, torch.tensor([[touched]]), share, 0.0)
+    term = contact().contact_term(*at(here, there), path, torch.tensor([[float(touched)]]), share, 0.0)
     assert moved(term, {"here": here, "there": there}) == ({"here"} if touched else {"here", "there"})
 
 
@@ -193,7 +201,7 @@ def test_a_path_begins_where_both_observations_say() -> None:
 
 def test_a_doubted_contact_that_nothing_explains_costs_a_bounded_loss() -> None:
     (far,), path = at(torch.full((1, 2), 1e3)), Segment(torch.zeros(1, 2), torch.ones(1, 2))
-    model, touched, share = contact(), torch.tensor([[True]]), torch.tensor([0.5])
+    model, touched, share = contact(), torch.ones(1, 1), torch.tensor([0.5])
     sure, doubted = (
         float(model.contact_term(far, far, path, touched, share, doubt).detach()) for doubt in (0.0, DOUBT)
     )
@@ -226,7 +234,7 @@ def test_an_object_at_rest_is_visible_rather_than_hidden() -> None:
     """Far from the path, visible and hidden explain an unchanged scene about equally well, but hiding has a cost."""
     model, (thing,) = contact(), at(torch.zeros(4, 2))
     path = Segment(torch.full((4, 2), 30.0), torch.ones(4, 2))
-    still = torch.zeros(4, 1, dtype=torch.bool)
+    still = torch.zeros(4, 1)
 
     def loss(hidden: float) -> float:
         seen = thing._replace(hidden=torch.full((4, 1), hidden))
@@ -242,7 +250,7 @@ def test_a_scene_with_an_object_hidden_in_both_changes_nearly_always_or_nearly_n
     model = contact()
     (thing,) = at(torch.zeros(10, 2))
     unseen = thing._replace(hidden=torch.full((10, 1), 20.0))
-    changed = torch.arange(10)[:, None] < 10 * changes
+    changed = (torch.arange(10)[:, None] < 10 * changes).float()
     path = model.group.path(torch.ones(10, 2), torch.ones(10, 2))
     expected = 1 - UNSEEN_DOUBT if changes > 0.5 else UNSEEN_DOUBT
     share = torch.tensor([0.5])
@@ -252,7 +260,7 @@ def test_a_scene_with_an_object_hidden_in_both_changes_nearly_always_or_nearly_n
         assert model.hidden_change.sigmoid().item() == pytest.approx(now)
     model.eval()
     for _ in range(99):
-        model.contact_term(unseen, unseen, path, ~changed, share, 0.0)
+        model.contact_term(unseen, unseen, path, 1 - changed, share, 0.0)
     assert model.hidden_change.sigmoid().item() == pytest.approx(expected)
 
 
@@ -260,7 +268,7 @@ def test_a_scene_with_an_object_hidden_in_both_changes_nearly_always_or_nearly_n
 def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, weights: list[float]) -> None:
     """A contact weighs 0.5 / share, with a share of at least 0.02; held-out triples are not balanced."""
     (here,), path = at(torch.zeros(1, 2)), Segment(torch.zeros(1, 2), torch.zeros(1, 2))
-    model, touched = contact().train(training), torch.tensor([[True]])
+    model, touched = contact().train(training), torch.ones(1, 1)
     even, *found = (
         float(model.contact_term(here, here, path, touched, torch.tensor([share]), DOUBT).detach())
         for share in (0.5, 0.0, 0.25, 0.02)
@@ -272,7 +280,7 @@ def test_turning_counts_as_moving() -> None:
     place = torch.zeros(1, 1, 2)
     seen = torch.full((1, 1), NEVER)
     here, turned = (Objects(place, torch.tensor([[axis]]), seen) for axis in ([1.0, 0.0], [0.0, 1.0]))
-    model, without = contact("ellipse").eval(), torch.tensor([[False]])
+    model, without = contact("ellipse").eval(), torch.zeros(1, 1)
     assert model.stay_term(here, turned, without, END) > model.stay_term(here, here, without, END) + 0.5
 
 
@@ -284,7 +292,7 @@ def test_rest_does_not_shrink_the_frame() -> None:
     for training in (True, False):
         factor = torch.ones((), requires_grad=True)
         model = contact().train(training)
-        term = model.stay_term(*at(*(factor * (place + noise))), torch.zeros(128, 1, dtype=torch.bool), END)
+        term = model.stay_term(*at(*(factor * (place + noise))), torch.zeros(128, 1), END)
         values[training] = float(term.detach())
         gradients[training] = float(torch.autograd.grad(term, factor)[0])
     assert values[True] == pytest.approx(values[False], rel=1e-5)
@@ -297,7 +305,7 @@ def test_an_object_in_contact_may_go_anywhere() -> None:
     model = contact().eval()
     with torch.no_grad():
         free, bound = (
-            float(model.stay_term(here, there, torch.tensor([[False], [mask]]), END)) for mask in (True, False)
+            float(model.stay_term(here, there, torch.tensor([[0.0], [touched]]), END)) for touched in (1.0, 0.0)
         )
         assert free == pytest.approx(
             float(model.rest_scale(END).log()), rel=1e-5
@@ -307,7 +315,7 @@ def test_an_object_in_contact_may_go_anywhere() -> None:
 
 def test_the_scale_of_rest_is_learned_down_to_a_floor() -> None:
     model = contact(rest_floor=0.07).eval()
-    still, touched = at(torch.zeros(8, 2))[0], torch.zeros(8, 1, dtype=torch.bool)
+    still, touched = at(torch.zeros(8, 2))[0], torch.zeros(8, 1)
     (gradient,) = torch.autograd.grad(model.stay_term(still, still, touched, END), model.log_rest_scale)
     assert gradient > 0  # observations that agree make it smaller
     model.log_rest_scale.data.fill_(-50.0)
@@ -447,7 +455,7 @@ def test_the_most_uncertain_move_is_the_one_that_just_touches(body: str) -> None
 
 
 class TestTwoObjects:
-    """An object axis everywhere; no user can ask for it yet, and nothing may assume that there is one."""
+    """An object axis everywhere; nothing may assume that there is one."""
 
     @pytest.mark.parametrize("body", BODIES)
     def test_axes(self, body: str) -> None:
@@ -484,6 +492,7 @@ class TestTwoObjects:
     def test_every_weight_learns(self) -> None:
         model = contact("ellipse", objects=2)
         model.head.placed.fill_(True)
+        model.slots.counts.copy_(torch.tensor([[999.0], [999.0], [999.0], [0.0]]))  # both hold objects
         torch.stack(list(terms(model, outputs(model, batch())).values())).sum().backward()
         still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         assert set(still) <= {"phi_int.head.bias"}  # the frame is free
@@ -494,26 +503,36 @@ class TestTwoObjects:
     @pytest.mark.parametrize("body", BODIES)
     @pytest.mark.parametrize("training", [True, False])
     def test_their_terms_are_the_sums_of_those_of_each(self, body: str, training: bool) -> None:
-        """A slow twin: two models of one object, with the parts of the one of two."""
+        """A slow twin: two models of one object, with the parts of the one of two and the same changes."""
         both = contact(body, objects=2).train(training)
         for i in range(2):
             both.raw_softness.data[i], both.log_rest_scale.data[i] = i, -1 - i
             for p in both.head[i].parameters():
                 p.data += 0.1 * (i + 1)
-        int_, int_next, ext, ext_next, cont, cont_next, a = outputs(both, batch())
-        found, width = terms(both, (int_, int_next, ext, ext_next, cont, cont_next, a)), ext.shape[1] // 2
+        both.slots.counts.copy_(torch.tensor([[9.0], [9.0], [9.0], [0.0]]))  # both hold objects
+        int_, int_next, ext, ext_next, _, _, a = outputs(both, batch())
+        changed, share = torch.rand(64, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, 0.6])
+
+        def found(model: Contact, objects: slice) -> list[Tensor]:
+            width = ext.shape[1] // 2
+            columns = slice(objects.start * width, objects.stop * width)
+            before, after = (model.head(x[:, columns], z) for x, z in ((ext, int_), (ext_next, int_next)))
+            path = model.group.path(int_, a)
+            return [
+                model.contact_term(before, after, path, changed[:, objects], share[objects], DOUBT),
+                model.stay_term(before, after, changed[:, objects], END),
+            ]
+
         alone = []
-        for i, (e, w) in enumerate(((slice(0, width), slice(0, 8)), (slice(width, None), slice(8, None)))):
+        for i in range(2):
             one = contact(body).train(training)
             one.raw_softness.data, one.log_rest_scale.data = (
                 p.data[i : i + 1] for p in (both.raw_softness, both.log_rest_scale)
             )
             one.head[0].load_state_dict(both.head[i].state_dict())
-            raw = (int_, int_next, ext[:, e], ext_next[:, e], cont[:, w], cont_next[:, w], a)
-            alone.append(terms(one, raw))
-        for name in ("contact", "stay"):
-            torch.testing.assert_close(found[name], alone[0][name] + alone[1][name])
-        torch.testing.assert_close(found["agent"], alone[0]["agent"])
+            alone.append(found(one, slice(i, i + 1)))
+        for together, first, second in zip(found(both, slice(0, 2)), *alone, strict=True):
+            torch.testing.assert_close(together, first + second)
 
     def test_refinement(self) -> None:
         model = contact(objects=2, refine=True).eval()
@@ -524,7 +543,7 @@ class TestTwoObjects:
         assert model._surprise(evidence).shape == ()
         for touched in (True, False):  # a path without contact is evidence about o' too
             raw = evidence.raw_next.detach().requires_grad_()
-            alike = evidence._replace(raw_next=raw, changed=torch.full((10, 2), touched))
+            alike = evidence._replace(raw_next=raw, changed=torch.full((10, 2), float(touched)))
             (gradient,) = torch.autograd.grad(model._surprise(alike), raw)
             positions, hidden = gradient.unflatten(1, (2, -1)).split((2, 1), 2)
             assert positions.any() != touched
@@ -544,7 +563,7 @@ class TestTwoObjects:
         torch.testing.assert_close(moved.encode(given.o).objects, model.encode(given.o).objects + 3)
         assert model.contact(*given).shape == model.distances(given.o, given.o_next).shape == (10, 2)
         assert model.encode(given.o.numpy()).objects.shape == (10, 2, 2)
-        with pytest.raises(ValueError, match="there are 2 objects"):
+        with pytest.raises(ValueError, match="this model has 2 objects, which have no order"):
             model.align({"observation": given.o, "object": given.a})
 
     def test_quality_is_that_of_the_worse(self) -> None:
@@ -562,3 +581,45 @@ class TestTwoObjects:
         assert found.contact_share == pytest.approx(float(seen.contact[:, 0].double().mean()))
         spread = float((seen.agent - seen.agent.mean(0)).square().sum(1).mean().sqrt())
         assert found.error > spread  # the second may be anywhere
+
+    def test_slots_that_start_anew_differ(self) -> None:
+        """Two slots are spare; the third keeps everything."""
+        model = contact("ellipse", objects=3)
+        model.slots.counts.copy_(torch.tensor([[99.0], [0.0], [99.0], [0.0]]))
+        model.slots.counts[1, 2] = 99.0
+        model.raw_softness.data.fill_(-1.0)
+        model.head.offset.fill_(1.0)
+        before = {name: x.clone() for name, x in model.state_dict().items()}
+        model.adapt(0.1)
+        torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0, equal_nan=True)
+        model.adapt(0.5)
+        first, second, third = model.phi_ext.head.weight.detach().chunk(3)
+        old = before["phi_ext.head.weight"].chunk(3)
+        assert not torch.equal(first, old[0])
+        assert (first - second).abs().min() > 0
+        assert torch.equal(third, old[2])
+        assert first.std().item() == pytest.approx(old[0].std().item(), rel=0.1)
+        assert model.raw_softness.tolist() == [FIRST_RAW_SOFTNESS, FIRST_RAW_SOFTNESS, -1]
+        assert model.head.offset.tolist() == [[0, 0], [0, 0], [1, 1]]
+
+    def test_a_slot_that_may_hold_nothing_has_a_loose_rest(self) -> None:
+        model = contact(objects=2)
+        model.log_rest_scale.data.fill_(-9.0)
+        model.slots.counts.copy_(torch.tensor([[99.0, 99.0], [99.0, 0.0], [99.0, 99.0], [0.0, 0.0]]))
+        tight, loose = model.rest_scale(END).tolist()
+        assert tight == pytest.approx(0.1, rel=1e-3)  # the floor
+        assert loose == pytest.approx(FIRST_REST_SCALE)
+
+    def test_odds_follow_the_path_and_the_motion(self) -> None:
+        """Log-odds of a contact, and of a jump against rest, as a slow twin computes them."""
+        model = contact(objects=2).eval()
+        model.slots.counts.copy_(torch.tensor([[9.0], [9.0], [9.0], [0.0]]))
+        before = Objects(torch.randn(20, 2, 2), torch.zeros(20, 2, 0), torch.full((20, 2), NEVER))
+        after = before._replace(position=before.position + torch.tensor([0.0, 1.0])[:, None])
+        path = model.group.path(torch.randn(20, 2), torch.randn(20, 2))
+        scale = model.rest_scale(END).detach()
+        expected = model.logit(before, path).detach()
+        for i, step in enumerate((0.0, 1.0)):
+            density = (1 + 2 * step**2 / scale[i] ** 2) ** -1.5 / (2 * math.pi * scale[i] ** 2)
+            expected[:, i] += math.log(REACH**-2) - density.log()
+        torch.testing.assert_close(model.odds(before, after, path, END), expected, rtol=1e-4, atol=1e-3)

@@ -1,5 +1,6 @@
 """Contacts and rest as likelihoods."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ from palpate.objectives.contact import (
     balanced_nll,
     change_nll,
     levelled,
+    responsibility,
     rest_nll,
     spread_nearby,
     unshrinkable,
@@ -133,7 +135,7 @@ def test_balance_by_hand() -> None:
     contact = torch.tensor([True, True, False, False])
     first, second = change_nll(before, contact), change_nll(after, contact)
     expected = torch.cat((2 * first[:2], (first + second)[2:] / 3))
-    assert_close(balanced_nll(before, after, None, contact, torch.tensor(0.25)), expected)
+    assert_close(balanced_nll(before, after, None, contact.float(), torch.tensor(0.25)), expected)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -142,9 +144,48 @@ def test_however_rare_contacts_are_both_classes_weigh_the_same(share: float) -> 
     count = 1000
     contact = torch.stack([torch.arange(count) < share * count, torch.arange(count) >= share * count], 1)
     even = torch.zeros(count, 2)
-    loss = balanced_nll(even, even, None, contact, contact.float().mean(0), doubt=0.1)
+    loss = balanced_nll(even, even, None, contact.float(), contact.float().mean(0), doubt=0.1)
     for side in (contact, ~contact):
         assert ((loss * side).sum(0) / count).tolist() == pytest.approx([math.log(2) / 2] * 2, rel=1e-4)
+
+
+# Which object
+
+
+def every_set(odds: Tensor) -> Tensor:
+    """A slow twin of `responsibility`: all sets of objects that may have changed, but the empty one."""
+    p = odds.double().sigmoid()
+    total, mine = torch.zeros(len(odds), dtype=torch.float64), torch.zeros_like(p)
+    for chosen in itertools.product((False, True), repeat=odds.shape[1]):
+        if any(chosen):
+            inside = torch.tensor(chosen)
+            weight = torch.where(inside, p, 1 - p).prod(1)
+            total, mine = total + weight, mine + weight[:, None] * inside
+    return mine / total[:, None]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_responsibility_counts_all_sets(count: int) -> None:
+    odds = 6 * randn(200, count)
+    nobody = torch.zeros(count, count, dtype=torch.bool)
+    assert_close(responsibility(odds, nobody), every_set(odds), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("far", [-20.0, -80.0])
+def test_a_change_that_nothing_explains_belongs_to_the_likeliest(far: float) -> None:
+    """In float32, where its probability may round to 0."""
+    nobody = torch.zeros(3, 3, dtype=torch.bool)
+    found = responsibility(torch.tensor([[far, far, far - 30], [far, far - 30, far - 30]]), nobody)
+    assert_close(found, torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), atol=1e-5, rtol=0)
+
+
+def test_what_a_surer_object_explains_is_not_left_for_others() -> None:
+    """The second is surer than the first: where it explains the change, the first has no part, else nothing differs."""
+    odds = torch.tensor([[3.0, 30.0], [3.0, -30.0]])
+    surer = torch.tensor([[False, True], [False, False]])
+    found = responsibility(odds, surer)
+    assert_close(found, torch.tensor([[0.0, 1.0], [1.0, 0.0]]), atol=1e-6, rtol=0)
+    assert responsibility(odds, torch.zeros(2, 2, dtype=torch.bool))[0, 0] > 0.9
 
 
 # Rest
@@ -288,7 +329,7 @@ def test_dividing_by_the_spread_survives_a_collapse() -> None:
 
 def test_gradients() -> None:
     logits = [randn(5, 2, seed=seed).requires_grad_() for seed in range(5)]
-    contact, share = uniform(5, 2) < 0.5, torch.tensor([0.3, 0.6], dtype=torch.float64)
+    contact, share = uniform(5, 2), torch.tensor([0.3, 0.6], dtype=torch.float64)
     for doubt in (0.0, 0.05):
         assert gradcheck(lambda a, b, *h: balanced_nll(a, b, Hidden(*h), contact, share, doubt), logits)  # noqa: B023
     remained, scale = uniform(5, 2).requires_grad_(), torch.tensor([0.2, 0.7], dtype=torch.float64, requires_grad=True)

@@ -23,8 +23,8 @@ class Train:
     """
 
     SHOWN: ClassVar = (
-        "data", "env", "out", "test", "config", "resume", "force", "encoder", "body", "egocentric", "steps", "seed",
-        "device",
+        "data", "env", "out", "test", "config", "resume", "force", "encoder", "body", "objects", "egocentric",
+        "steps", "seed", "device",
     )  # fmt: skip
     REPLACES: ClassVar = {"data": ("env", "size", "contact_share"), "env": ("data",)}
 

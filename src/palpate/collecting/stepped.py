@@ -178,7 +178,8 @@ class Stepped:
         motion.faults |= {name for name in REJECTED if info.get(name)}
         contact = self._truth(now).get("contact", "moved")
         if contact != "moved":
-            motion.contact = bool(np.any(read("contact", contact, now))) or bool(motion.contact)
+            touched = np.asarray(read("contact", contact, now), bool)
+            motion.contact = touched if motion.contact is None else touched | motion.contact
         if self._how.agent_position is None:
             moved = np.array(info["displacement"] if "displacement" in info else _displacement(now, action))
             motion.displacement = moved if motion.displacement is None else motion.displacement + moved
@@ -274,13 +275,20 @@ class Stepped:
         return {name: x.astype(np.float32) for name, x in known.items()} | seen
 
     def _truth_between(
-        self, state: dict[str, np.ndarray], state_next: dict[str, np.ndarray], contact: bool | None
+        self, state: dict[str, np.ndarray], state_next: dict[str, np.ndarray], contact: np.ndarray | None
     ) -> dict[str, np.ndarray]:
         if self._how.truth is not None and self._how.truth.get("contact") == "moved":
-            moved = (not _near(state[x], state_next[x], self._how.tolerance) for x in ("object", "angle") if x in state)
-            contact = any(moved)
+            farthest = {
+                x: np.abs(state_next[x] - state[x].astype(np.float64)) for x in ("object", "angle") if x in state
+            }
+            contact = np.any(
+                [(d.max(-1) if x == "object" else d) > self._how.tolerance for x, d in farthest.items()], 0
+            )
         truth = state | {f"{name}_next": state_next[name] for name in STATES if name in state_next}
-        return truth if contact is None else truth | {"contact": np.array(contact)}
+        if contact is None:
+            return truth
+        several = "object" in state and state["object"].ndim > 1
+        return truth | {"contact": contact if several else np.array(contact.any())}
 
     def _check_spaces(self) -> None:
         action, observation, how = self.env.action_space, self.env.observation_space, self._how
@@ -305,7 +313,7 @@ class _Motion:
     over: str = ""  # how the episode ended
     lost: bool = False  # the episode cannot be continued
     displacement: Any = None
-    contact: bool | None = None
+    contact: np.ndarray | None = None
     faults: set[str] = field(default_factory=set)
 
     def lose(self, fault: str) -> None:
@@ -357,8 +365,11 @@ def _stacked_truth(truth: tuple[dict[str, np.ndarray], ...], n: int) -> dict[str
         return {}
     if any(set(row) != names for row in truth):
         raise ValueError(NO_TRUTH)
+    objects = truth[0]["object"].shape[:1] if truth[0]["object"].ndim == 2 else ()  # (k,) for several
     for name in names:
-        shape, wanted = truth[0][name].shape, (n,) if name.startswith(("agent", "object")) else ()
+        shape = truth[0][name].shape
+        wanted = () if name.startswith("agent") else objects
+        wanted += (n,) if name.startswith(("agent", "object")) else ()
         if shape != wanted:
             raise ValueError(f"truth {name} has shape {shape}; these triples need {wanted}")
     return {name: np.stack([row[name] for row in truth]) for name in names}

@@ -64,6 +64,19 @@ class Scenes(nn.Module):
                 self.split(i).update(distances[:, i], unrelated[:, i], expected)
         return self.contact(distances)
 
+    def changed(self, contact: Tensor) -> Tensor:
+        """Whether any point of W has changed, `[b]` bool. Points without a valley count only if no point has one."""
+        dips = torch.stack([self.split(i).valley > 0 for i in range(len(self))])
+        return (contact & (dips | ~dips.any())).any(1)
+
+    def share_of_changes(self) -> Tensor:
+        """Share of the stored triples that have changed, `[]`."""
+        if len(self) == 1:
+            return self.share[0]
+        stored = torch.stack([self.split(i).distances for i in range(len(self))], 1)
+        known = ~stored[:, 0].isnan()
+        return (self.changed(self.contact(stored.nan_to_num(0.0))) & known).sum() / known.sum().clamp(min=1)
+
     def contact(self, distances: Tensor) -> Tensor:
         """Contacts `[b, k]` bool for distances d_W."""
         return torch.stack([self.split(i)(distances[:, i]) for i in range(len(self))], 1)

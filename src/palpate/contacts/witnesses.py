@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import TELLING, Split
+from palpate.objectives.contact import responsibility
 
+FORGETS = 0.01  # weight of a batch in the running average of each object's part
 GAIN = 0.02  # positions lead if their Youden's index exceeds that of W by more than this
 PLACES_FROM = 0.4  # share of the run after which positions may lead; before, they are too inaccurate
 
@@ -25,7 +27,9 @@ class Witnesses(nn.Module):
     def __init__(self, scenes: Scenes, places: Scenes) -> None:
         super().__init__()
         self.scenes, self.places = scenes, places
-        self.lead = nn.Buffer(torch.zeros(len(scenes), dtype=torch.bool))  # whether positions lead, [k]
+        count = len(places)
+        self.lead = nn.Buffer(torch.zeros(count, dtype=torch.bool))  # whether positions lead, [k]
+        self.part = nn.Buffer(torch.full((count,), 1 / count))  # of the changes, that each object is responsible for
 
     def __len__(self) -> int:
         return len(self.scenes)
@@ -40,23 +44,37 @@ class Witnesses(nn.Module):
         return self.scenes(raw)
 
     def observe(
-        self, w: Tensor, w_next: Tensor, z: Tensor, z_next: Tensor, touching: Tensor, progress: Tensor
+        self,
+        w: Tensor,
+        w_next: Tensor,
+        z: Tensor,
+        z_next: Tensor,
+        touching: Tensor,
+        odds: Tensor,
+        surer: Tensor,
+        progress: Tensor,
     ) -> Tensor:
-        """Changes `[b, k]` bool of a batch with points of W [b, k, m] and positions [b, k, n].
+        """Probability `[b, k]` that each object has changed, for points of W [b, s, m] and positions [b, k, n].
 
-        In training the splits store its distances. `touching` [b, k] bool: whether geometry predicts a contact.
+        In training the splits store the distances. `touching` [b, k] bool: whether geometry predicts a contact. `odds`
+        [b, k]: log-odds that each object has changed if it were alone; `surer` as in `responsibility`.
         """
-        by_scene = self.scenes.observe(w, w_next, touching)
+        by_scene = self.scenes.changed(
+            self.scenes.observe(w, w_next, touching.any(1, keepdim=True).expand(w.shape[:2]))
+        )
         by_place = self.places.observe(z, z_next, touching)
+        responsible = torch.where(by_scene[:, None], responsibility(odds, surer), 0.0)
         if self.training:
-            better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden + GAIN)
-            as_separate = self.places.has_valley | ~self.scenes.has_valley
+            better = (self.places.youden >= TELLING) & (self.places.youden > self.scenes.youden.amax() + GAIN)
+            as_separate = self.places.has_valley | ~self.scenes.has_valley.any()
             self.lead.copy_((progress >= PLACES_FROM) & better & as_separate)
-        return torch.where(self.lead, by_place, by_scene)
+            part = responsible.sum(0) / by_scene.sum().clamp(min=1)
+            self.part.lerp_(torch.where(by_scene.any(), part, self.part), FORGETS)
+        return torch.where(self.lead, by_place, responsible)
 
     def distance(self, w: Tensor, w_next: Tensor, z: Tensor, z_next: Tensor) -> Tensor:
-        """Squared distances `[b, k]` of the leading witness."""
-        return torch.where(self.lead, self.places.distance(z, z_next), self.scenes.distance(w, w_next))
+        """Squared distances `[b, k]` of positions if they decide, else of W."""
+        return torch.where(self.by_position, self.places.distance(z, z_next), self.scenes.distance(w, w_next))
 
     def contact(self, distances: Tensor) -> Tensor:
         """Changes `[b, k]` bool for distances."""
@@ -69,7 +87,7 @@ class Witnesses(nn.Module):
     @property
     def share(self) -> Tensor:
         """Share of changes, `[k]`."""
-        return self._leading(lambda witness: witness.share)
+        return torch.where(self.lead, self.places.share, self.scenes.share_of_changes() * self.part)
 
     def reliable(self, contact: Tensor) -> Tensor:
         """Contacts `[b]` with any object whose two classes are separated; device work only."""
@@ -86,15 +104,21 @@ class Witnesses(nn.Module):
         return self._leading(lambda witness: witness.agrees)
 
     def _leading(self, answer: Callable[[Scenes], Tensor]) -> Tensor:
-        return torch.where(self.lead, answer(self.places), answer(self.scenes))
+        return torch.where(self.by_position, answer(self.places), answer(self.scenes))
+
+    @property
+    def by_position(self) -> Tensor:
+        """Whether positions decide changes of an object, `[k]`; always if there are several, because W's points belong
+        to no object."""
+        return self.lead | (len(self.places) > 1)
 
     def split(self, index: int) -> Split:
-        """The split of the leading witness."""
-        return (self.places if self.lead[index] else self.scenes).split(index)
+        """The split that decides."""
+        return (self.places if self.by_position[index] else self.scenes).split(index)
 
     def compares_positions(self, index: int) -> bool:
-        """Whether positions lead for this object."""
-        return bool(self.lead[index])
+        """Whether positions decide changes of this object."""
+        return bool(self.by_position[index])
 
     def separation(self) -> float:
         """The separation of the worst split."""

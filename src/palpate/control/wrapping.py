@@ -22,7 +22,8 @@ EAGER_CALLS = 3  # before a CUDA graph is captured: memory settles, and kernels 
 def wrap(
     env: Any, model: Representation, *, covariance: bool = False, confidence: bool = False, device: str | None = None
 ) -> Any:
-    """The same environment, with observations `[agent, object]` in the action's unit, float32.
+    """The same environment, with observations `[agent, object]` in the action's unit, float32; `[agent, object 1,
+    object 2...]` for several objects.
 
     `env` is a Gymnasium environment, a Gymnasium vector environment or a `VecEnv` of stable-baselines3; the wrapper is
     of the same kind. The observations of several environments are encoded in one batch, including those that end an

@@ -21,7 +21,10 @@ from palpate.data.transitions import Batch, Index, Transitions, positions
 
 
 class Truth(NamedTuple):
-    """True states of N triples, in the action's unit; None where unknown."""
+    """True states of N triples, in the action's unit; None where unknown.
+
+    For k objects, all fields except the agent's have an object axis: positions [N, k, n], other fields [N, k].
+    """
 
     agent: Tensor  # [N, n]
     object: Tensor  # [N, n]
@@ -34,11 +37,38 @@ class Truth(NamedTuple):
 
     @property
     def objects(self) -> Tensor:
-        """The object's positions with an object axis, `[N, 1, n]`."""
-        return self.object[:, None]
+        """The objects' positions, `[N, k, n]`."""
+        return self.object if self.object.dim() == 3 else self.object[:, None]
+
+    def squeezed(self) -> "Truth":
+        """Without the object axis, if there is one object."""
+        if self.object.dim() != 3 or self.object.shape[1] != 1:
+            return self
+        known = self.known()
+        return Truth(**{name: x if name.startswith("agent") else x.squeeze(1) for name, x in known.items()})
+
+    @property
+    def angles(self) -> Tensor | None:
+        """The objects' angles, `[N, k]`."""
+        return _with_axis(self.angle)
+
+    @property
+    def contacts(self) -> Tensor | None:
+        """Contacts of each object, `[N, k]`."""
+        return _with_axis(self.contact)
+
+    @property
+    def visibles(self) -> Tensor | None:
+        """Which objects can be seen in o, `[N, k]`."""
+        return _with_axis(self.visible)
 
     def known(self) -> dict[str, Tensor]:
         return {name: x for name, x in self._asdict().items() if x is not None}
+
+
+def _with_axis(x: Tensor | None) -> Tensor | None:
+    """Values [N, k] or [N] of objects, as `[N, k]`."""
+    return x[:, None] if x is not None and x.dim() == 1 else x
 
 
 class LabelledBatch(NamedTuple):
@@ -62,10 +92,13 @@ class Labelled:
     def __init__(self, transitions: Transitions, truth: Truth) -> None:
         self.transitions = transitions
         fields = {name: _as_tensor(name, x) for name, x in truth.known().items()}
-        self.truth = Truth(**fields)
+        self.truth = Truth(**fields).squeezed()
+        fields = self.truth.known()
+        objects = self.truth.object.shape[1:-1] if self.truth.object.dim() == 3 else ()  # (k,) with an object axis
         for name, x in fields.items():
+            per_object = () if name.startswith("agent") else objects
             per_row = () if name in ("angle", "angle_next", "contact", "visible") else (transitions.n,)
-            shape = (len(transitions), *per_row)
+            shape = (len(transitions), *per_object, *per_row)
             if x.shape != shape:
                 raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}")
             bad = ~x.isfinite().view(len(x), -1).all(1)

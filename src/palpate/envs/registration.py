@@ -7,6 +7,7 @@ import gymnasium
 import torch
 
 from palpate.envs.goal import MAX_STEPS
+from palpate.envs.many import ManyConfig, SpritesMany
 from palpate.envs.options import configured
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.sprites import Sprites, SpritesConfig
@@ -17,6 +18,7 @@ SPRITES: dict[str, dict[str, Any]] = {
     "palpate/SpritesBackground-v0": {"background": True},
     "palpate/SpritesAnisotropic-v0": {"body": "rectangle"},
 }
+MANY: dict[str, dict[str, Any]] = {"palpate/SpritesMany-v0": {}}
 SOCCER: dict[str, dict[str, Any]] = {
     "palpate/Soccer-v0": {"view": "third"},
     "palpate/SoccerFirstPerson-v0": {"view": "first"},
@@ -27,31 +29,31 @@ TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes tha
 
 def register() -> None:
     """Register the ids with Gymnasium; `import palpate.envs` does so."""
-    for shell, worlds in (("SpritesEnv", SPRITES), ("SoccerEnv", SOCCER), ("TableEnv", TABLE)):
+    for shell, worlds in (("SpritesEnv", SPRITES), ("ManyEnv", MANY), ("SoccerEnv", SOCCER), ("TableEnv", TABLE)):
         for name, options in worlds.items():
             gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
     for name, options in TASKS.items():
         gymnasium.register(name, "palpate.envs.goal:SoccerGoalEnv", kwargs=options, max_episode_steps=MAX_STEPS)
 
 
-def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites:
+def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites | SpritesMany:
     """A world fast enough to train on directly."""
     if env_id in SOCCER | TABLE:
         raise ValueError(
             f"env is {env_id!r}, which is simulated triple by triple, too slowly for streaming: first "
             f"`palpate collect {env_id} --out log.h5`, then `palpate train --data log.h5`"
         )
-    made: Sprites = world(env_id, device=device, **options)
+    made: Sprites | SpritesMany = world(env_id, device=device, **options)
     made.recipe = {"env": env_id, **options}
     return made
 
 
 def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Any:
-    """The world behind an id: `Sprites`, which streams batches on `device`, or one that makes rows on the CPU.
+    """The world behind an id: one that streams batches on `device`, or one that makes rows on the CPU.
 
     Typed as Any: the id determines the type.
     """
-    worlds = SPRITES | SOCCER | TABLE
+    worlds = SPRITES | MANY | SOCCER | TABLE
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -62,4 +64,6 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
         return Soccer(configured(SoccerConfig, options))
     if env_id in TABLE:
         return Table(configured(TableConfig, options))
+    if env_id in MANY:
+        return SpritesMany(configured(ManyConfig, options), device)
     return Sprites(configured(SpritesConfig, options), device)

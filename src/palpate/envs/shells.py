@@ -6,11 +6,12 @@ import gymnasium
 import numpy as np
 import torch
 
+from palpate.envs.many import ManyConfig, SpritesMany
 from palpate.envs.options import configured
 from palpate.envs.simulator.renderer import require_picture_size
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.soccer.config import AGENT_RANGE
-from palpate.envs.sprites import AGENT_RADIUS, Scene, Sprites, SpritesConfig, Triple
+from palpate.envs.sprites import AGENT_RADIUS, Sprites, SpritesConfig
 from palpate.envs.table import Table, TableConfig
 
 
@@ -28,17 +29,18 @@ class _Shell(gymnasium.Env[np.ndarray, np.ndarray]):
             raise gymnasium.error.ResetNeeded("call reset() before step()")
 
 
-class SpritesEnv(_Shell):
-    """One Sprites scene. Observations are pictures [h, w, 3]; an action is the agent's requested displacement.
+class _Drawn(_Shell):
+    """One scene of a world that draws batches. Observations are pictures [h, w, 3]; an action is the agent's requested
+    displacement.
 
     There is no task: the reward is 0 and episodes do not end. `info` holds the true state. After a step it also holds
     `displacement`, how far the agent moved before the border stopped it, and `contact`.
     """
 
-    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+    def __init__(self, render_mode: str | None, world: Sprites | SpritesMany) -> None:
         super().__init__(render_mode)
-        self.world = Sprites(configured(SpritesConfig, options))
-        size, most = self.world.config.size, 1 - 2 * AGENT_RADIUS
+        self.world: Any = world
+        size, most = world.config.size, 1 - 2 * AGENT_RADIUS
         self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
         self.action_space = gymnasium.spaces.Box(-most, most, (2,), np.float32)
         self._generator = torch.Generator()
@@ -54,20 +56,33 @@ class SpritesEnv(_Shell):
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._require_reset()
         triple = self.world.step(self.scene, torch.from_numpy(displacement(action))[None], self._generator)
-        self.scene = Scene(triple.agent_next, triple.object_next, triple.angle_next)
-        return self._picture(), 0.0, False, False, self._info(triple)
+        self.scene = type(self.scene)(*(getattr(triple, f"{name}_next") for name in self.scene._fields))
+        told = {"displacement": triple.displacement[0].numpy(), "contact": triple.contact[0].tolist()}
+        return self._picture(), 0.0, False, False, self._info() | told
 
     def render(self) -> np.ndarray | None:
         return None if self.render_mode is None or self.scene is None else self._picture()
 
     def _picture(self) -> np.ndarray:
-        return self.world.render(self.scene)[0].permute(1, 2, 0).contiguous().numpy()
+        picture: np.ndarray = self.world.render(self.scene)[0].permute(1, 2, 0).contiguous().numpy()
+        return picture
 
-    def _info(self, triple: Triple | None = None) -> dict[str, Any]:
-        info: dict[str, Any] = {name: value[0].numpy().copy() for name, value in self.scene._asdict().items()}
-        if triple is not None:
-            info |= {"displacement": triple.displacement[0].numpy(), "contact": bool(triple.contact[0])}
-        return info
+    def _info(self) -> dict[str, Any]:
+        return {name: value[0].numpy().copy() for name, value in self.scene._asdict().items()}
+
+
+class SpritesEnv(_Drawn):
+    """One scene of Sprites."""
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(render_mode, Sprites(configured(SpritesConfig, options)))
+
+
+class ManyEnv(_Drawn):
+    """One scene of SpritesMany; `object` and `contact` have a row for each object."""
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(render_mode, SpritesMany(configured(ManyConfig, options)))
 
 
 class _Simulated(_Shell):

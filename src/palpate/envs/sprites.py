@@ -4,18 +4,17 @@ States live in the unit square, x to the right and y up. In contacts the agent i
 diamond is a square on its corner). It moves if and only if the agent's swept disc meets it, and then lands uniformly at
 random. Nothing here synchronises with the host, so sampling and drawing may be captured in a CUDA graph.
 
-Legend: b batch, k candidates, p side of a sprite's patch in pixels, h and w picture height and width.
+Legend: b batch, k candidates, h and w picture height and width.
 """
 
-import functools
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from palpate.envs.drawing import paint, paint_figure
 from palpate.envs.options import require_share, require_size
 
 VERSION = 1  # of the world: raised when a seed gives other triples or other pictures
@@ -30,15 +29,6 @@ OBJECT_RANGE = (0.2, 0.8)
 AGENT_RADIUS = 0.045
 AGENT_RANGE = (AGENT_RADIUS, 1 - AGENT_RADIUS)
 HALF_SIDES = {"diamond": (0.085 / math.sqrt(2),) * 2, "rectangle": (0.165, 0.015)}
-
-# The agent's figure as capsules (from, to, radius), in units of its touching radius; all of it lies inside that disc.
-FIGURE = (
-    ((0.0, 0.58), (0.0, 0.58), 0.38),  # head
-    ((0.0, 0.15), (0.0, -0.30), 0.26),  # trunk
-    ((-0.72, 0.10), (0.72, 0.10), 0.13),  # arms
-    ((0.0, -0.30), (-0.38, -0.76), 0.14),  # legs
-    ((0.0, -0.30), (0.38, -0.76), 0.14),
-)
 
 
 class Scene(NamedTuple):
@@ -255,9 +245,9 @@ class Sprites:
             canvas = self._checker(scene.agent)
         else:
             canvas = torch.zeros(len(scene.agent), 3, self.config.size**2, dtype=torch.uint8, device=self.device)
-        self._paint(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR, self._figure_coverage)
+        paint_figure(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR)
         reach = math.hypot(*self.config.half_sides)
-        self._paint(canvas, scene.object, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, scene.angle))
+        paint(canvas, scene.object, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, scene.angle))
         canvas = canvas.view(-1, *self.observation_shape)
         return self._behind_mast(canvas, scene.agent) if self.config.mast else canvas
 
@@ -291,41 +281,6 @@ class Sprites:
         dark, bright = CHECKER_COLOURS
         channels = [low + (high - low) * light for low, high in zip(dark, bright, strict=True)]
         return torch.stack([(channel + 0.5).to(torch.uint8) for channel in channels], 1).flatten(2)
-
-    def _paint(
-        self,
-        canvas: Tensor,
-        centre: Tensor,
-        reach: float,
-        colour: tuple[int, int, int],
-        coverage: Callable[[tuple[Tensor, Tensor]], Tensor],
-    ) -> None:
-        """Blend a shape into `canvas` [b, 3, h*w]; only the patch around it is touched."""
-        size = self.config.size
-        p = min(size, math.ceil(2 * reach * size) + 2)
-        column = centre[:, :1] * size - 0.5  # in pixel indices
-        row = (1 - centre[:, 1:]) * size - 0.5
-        columns, rows = (
-            (at - reach * size - 0.5).ceil().clamp(0, size - p).long() + self._pixels[:p] for at in (column, row)
-        )  # [b, p]
-        at = ((columns - column)[:, None, :] / size, (row - rows)[:, :, None] / size)
-        alpha = coverage(at).flatten(1)[:, None]  # [b, 1, p*p]
-        index = (rows[:, :, None] * size + columns[:, None, :]).flatten(1)[:, None].expand(-1, 3, -1)
-        under = canvas.gather(2, index).float()
-        paint = torch.stack([torch.full_like(alpha[:, 0], shade) for shade in colour], 1)
-        canvas.scatter_(2, index, (under + alpha * (paint - under) + 0.5).to(torch.uint8))
-
-    def _figure_coverage(self, at: tuple[Tensor, Tensor]) -> Tensor:
-        """Union of the figure's capsules, from their signed distances."""
-        x, y = at[0] / AGENT_RADIUS, at[1] / AGENT_RADIUS
-        gaps = []
-        for (x0, y0), (x1, y1), thickness in FIGURE:
-            dx, dy = x1 - x0, y1 - y0
-            length2 = dx * dx + dy * dy or 1.0  # the head is a point
-            t = (((x - x0) * dx + (y - y0) * dy) / length2).clamp(0, 1)
-            gaps.append(torch.hypot(x - x0 - t * dx, y - y0 - t * dy) - thickness)
-        nearest = functools.reduce(torch.minimum, gaps)
-        return (0.5 - nearest * AGENT_RADIUS * self.config.size).clamp(0, 1)
 
     def _box_coverage(self, at: tuple[Tensor, Tensor], angle: Tensor) -> Tensor:
         """Box filter of the rectangle in its own frame: correct even where it is thinner than a pixel."""

@@ -57,8 +57,10 @@ class Encoding(NamedTuple):
         return None if self.confidences is None else self._only(self.confidences)
 
     def known(self) -> dict[str, Tensor]:
-        """The agent and the one object, by name, without what is None."""
+        """By name, without what is None: the agent and the one object, or `objects` and so on if there are several."""
         names = ("agent", "object", "covariance", "orientation", "confidence")
+        if self.objects.shape[1] != 1:
+            names = self._fields
         answers = {name: getattr(self, name) for name in names}
         return {name: x for name, x in answers.items() if x is not None}
 

@@ -4,7 +4,8 @@
 
 Three networks see every observation: phi_int outputs the agent's pose, phi_cont the scene's point in W, phi_ext the
 objects. The distance that a scene moves in W splits the triples into changes and others; later the distance that the
-object moves does so, if it agrees better with geometry. A change is a contact, or the object is hidden in one of the
+object moves does so, if it agrees better with geometry. Of several objects, each one's odds decide which has changed.
+A change is a contact, or the object is hidden in one of the
 observations. Paths and bodies must explain the contacts, and otherwise objects stay.
 Legend: b batch, k objects, n ambient dimension, m dimension of W.
 """
@@ -19,13 +20,15 @@ from torch import Tensor, nn
 from palpate.config import ModelConfig
 from palpate.contacts.relocation import Recent
 from palpate.contacts.scenes import Scenes
+from palpate.contacts.slots import Slots
 from palpate.contacts.split import Split
 from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Loss, Model
-from palpate.methods.geometric import DOUBT, SHARE_RANGE, Geometric
+from palpate.methods.geometric import DOUBT, FIRST_REST_SCALE, SHARE_RANGE, Geometric
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contrastive import infonce
+from palpate.objectives.paper import stay
 from palpate.objects import Objects
 from palpate.refine import refine
 
@@ -45,7 +48,7 @@ class Evidence(NamedTuple):
     raw: Tensor  # [b, ...] of phi_ext
     raw_next: Tensor
     a: Tensor  # [b, n]
-    changed: Tensor  # [b, k] bool
+    changed: Tensor  # [b, k], 0 or 1
 
 
 class Contact(Geometric):
@@ -57,13 +60,14 @@ class Contact(Geometric):
     temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
     scenes: Witnesses
 
-    def __init__(self, config: ModelConfig, objects: int = 1) -> None:
-        super().__init__(config, objects)
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, config.objective.objects)
         count = len(self.head)
         w = Scenes([self.make_split() for _ in range(count)])
         places = Scenes([self.make_split() for _ in range(count)], dimension=None)
         self.scenes = Witnesses(w, places)
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
+        self.slots = Slots(count)
         self.recent: Recent | None = Recent(count, self.group.n)
         self.searches = nn.Buffer(torch.zeros((), dtype=torch.long))  # for a better place, so far
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
@@ -84,19 +88,24 @@ class Contact(Geometric):
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         touching = self.logit(before, path) > 0
-        changed = self.scenes.observe(w, w_next, before.position, after.position, touching, progress)  # [b, k]
+        odds = self.odds(before, after, path, progress)
+        changed = self.scenes.observe(
+            w, w_next, before.position, after.position, touching, odds, self.slots.surer, progress
+        )  # [b, k]
         if self.training:
             self.head.placed.logical_or_((progress >= PLACED_FROM) & self.scenes.agrees)
+            moved = stay(before.position, after.position) > self.head.sizes(before).square()
+            self.slots.observe(touching, moved)
         if self.training and self.recent is not None:
             apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
-            self.recent.store(path, before.position, apart, apart_next, changed)
+            self.recent.store(path, before.position, apart, apart_next, changed > 0.5)
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
             "contact": self.contact_term(before, after, path, changed, self.scenes.share, self.doubt()),
             "stay": self.stay_term(before, after, changed, progress),
         }
-        return Loss(terms, {"contact_share": changed.float().mean()}, self.scenes.reliable(changed))
+        return Loss(terms, {"contact_share": changed.mean()}, self.scenes.reliable(changed > 0.5))
 
     def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
         """L_cont (Eq. 5), without a gradient for the agent: its repulsion would stretch the agent's frame."""
@@ -105,6 +114,12 @@ class Contact(Geometric):
         unit2 = self.group.spread2(z).clamp(min=1.0) * self.agent_temperature
         agents = self.group.distance2(z[:, None], z[None]) / unit2
         return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor).mean()
+
+    # Which object
+
+    def rest_scale(self, progress: Tensor) -> Tensor:
+        """Loose while a slot may hold no object: otherwise L_- would hold it where it is."""
+        return torch.where(self.slots.valid, super().rest_scale(progress), FIRST_REST_SCALE)
 
     # Contacts
 
@@ -147,7 +162,11 @@ class Contact(Geometric):
 
     @torch.no_grad()
     def adapt(self, share: float) -> None:
-        """Look for a better place of each object a few times."""
+        """Let spare slots start anew, and look for a better place of each object; a few times each."""
+        renewed = self.slots.renew(share)
+        generator = torch.Generator().manual_seed(int(self.slots.rounds))
+        for i in renewed:
+            self.restart(i, generator)
         if self.recent is None or self.searches >= len(SEARCH_AT) or share < SEARCH_AT[int(self.searches)]:
             return
         self.searches.add_(1)
@@ -170,7 +189,7 @@ class Contact(Geometric):
         x = self.inputs(torch.cat((batch.o, batch.o_next)))
         z_int, z_int_next = self.group.pose(self.phi_int(x)).chunk(2)
         raw, raw_next = self.phi_ext(x).chunk(2)
-        changed = self.scenes.contact(self.scene_distance(batch.o, batch.o_next))
+        changed = self.scenes.contact(self.scene_distance(batch.o, batch.o_next)).float()
         return Evidence(z_int, z_int_next, raw, raw_next, self.inputs.scaled(batch.a), changed)
 
     def _uncorrected(self, evidence: Evidence) -> Tensor:
@@ -180,5 +199,5 @@ class Contact(Geometric):
     def _surprise(self, evidence: Evidence) -> Tensor:
         z_int, z_int_next, raw, raw_next, a, changed = evidence
         path = self.group.path(self.start(z_int, a, z_int_next), a)
-        share = changed.float().mean(0).clamp(*SHARE_RANGE)
+        share = changed.mean(0).clamp(*SHARE_RANGE)
         return self.surprise(self.head(raw, z_int), self.head(raw_next, z_int_next), path, changed, share, REFINE_DOUBT)

@@ -65,7 +65,7 @@ class Egocentric(Geometric):
         moved = self.scenes.observe(before.position, after.position)  # [b, k]
         scouted = self.scout.observe(place, place_next)[:, None]  # [b, 1]
         alone = (progress < FREE_FROM) | ~self.scenes.split(0).has_two_classes()
-        contact = scouted & (moved | alone)
+        contact = (scouted & (moved | alone)).float()
         free, left = (((progress - FOLLOWS_UNTIL) / (end - FOLLOWS_UNTIL)).clamp(0, 1) for end in (FREE_FROM, LEFT_AT))
         positions = torch.cat((before.position, after.position))  # [2b, k, n]
         guided, guided_after = _following(before, after, free)

@@ -15,7 +15,15 @@ from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.located import Located
-from palpate.objectives.contact import Hidden, balanced_nll, rest_nll, spread_nearby, unshrinkable
+from palpate.objectives.contact import (
+    Hidden,
+    balanced_nll,
+    change_nll,
+    rest_log_density,
+    rest_nll,
+    spread_nearby,
+    unshrinkable,
+)
 from palpate.objectives.paper import stay
 from palpate.objects import Objects
 from palpate.refine import Correction
@@ -34,6 +42,7 @@ LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
 LEAST_CHANCE = 1e-6  # of a change, and of none
 GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
+REACH = 2.0  # how far a touched object may move along each axis, about, in units of the actions' root mean square
 DOUBT = 0.05  # share of wrong labels, change or not; without it one false one far away outweighs many right ones
 
 
@@ -88,7 +97,7 @@ class Geometric(Located):
     @torch.no_grad()
     def _count_unseen(self, before: Objects, after: Objects, changed: Tensor) -> None:
         both = (before.hidden > 0) & (after.hidden > 0)  # [b, k]
-        self.unseen.mul_(UNSEEN_MEMORY).add_(torch.stack((both.sum(0), (both & changed).sum(0))))
+        self.unseen.mul_(UNSEEN_MEMORY).add_(torch.stack((both.sum(0), (both & (changed > 0.5)).sum(0))))
 
     def logit(self, objects: Objects, path: Segment) -> Tensor:
         """log-odds of contact `[b, k]` between paths and objects."""
@@ -110,7 +119,7 @@ class Geometric(Located):
         share: Tensor,
         doubt: Tensor | float,
     ) -> Tensor:
-        """-log P(changed) of a batch, for changes [b, k] that are a `share` [k] of all triples.
+        """-log P(changed) of a batch, for changes [b, k], 0 to 1, that are a `share` [k] of all triples.
 
         `doubt` is the share of wrong labels.
         """
@@ -129,16 +138,44 @@ class Geometric(Located):
         return balanced_nll(*logits, hidden, changed, share, doubt).mean(0).sum()
 
     def stay_term(self, before: Objects, after: Objects, changed: Tensor, progress: Tensor) -> Tensor:
-        """L_-: an object stays where it is, unless the scene has changed."""
+        """L_-: an object stays where it is, unless it has changed."""
+        return ((1 - changed) * self.rest(before, after, progress)).mean(0).sum()
+
+    def rest(self, before: Objects, after: Objects, progress: Tensor) -> Tensor:
+        """-log of the density `[b, k]` of each object's motion if it is at rest, up to a constant."""
         pairs = zip(before.position.unbind(1), after.position.unbind(1), strict=True)
         remained = torch.stack([self.remained(z, z_next) for z, z_next in pairs], 1) + self.head.turned2(before, after)
-        return torch.where(changed, 0.0, rest_nll(remained, self.rest_scale(progress), self.group.n)).mean(0).sum()
+        return rest_nll(remained, self.rest_scale(progress), self.group.n)
 
     def remained(self, z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
         """|z_ext - z_ext'|^2 `[b]`, whose gradient in training does not shrink the frame."""
         if not self.training or len(z_ext) < 2:
             return stay(z_ext, z_ext_next)
         return unshrinkable(z_ext, z_ext_next, spread_nearby(z_ext, z_ext_next, NEIGHBOURHOOD))
+
+    @torch.no_grad()
+    def odds(self, before: Objects, after: Objects, path: Segment, progress: Tensor) -> Tensor:
+        """log-odds `[b, k]` that each object has changed, if it is the only one: by contact or hiding, and by motion.
+
+        An object that changes may move anywhere nearby; one that does not moves by as little as `rest` allows.
+        """
+        n, logit = self.group.n, self.logit(before, path)
+        hidden = Hidden(before.hidden, after.hidden, self.hidden_change)
+        never = torch.zeros_like(logit, dtype=torch.bool)
+        cause = change_nll(logit, never, hidden) - change_nll(logit, ~never, hidden)
+        distance2 = stay(before.position, after.position) + self.head.turned2(before, after)
+        resting = rest_log_density(distance2, self.rest_scale(progress), n)
+        return cause - n * math.log(REACH) - resting
+
+    @torch.no_grad()
+    def restart(self, index: int, generator: torch.Generator) -> None:
+        """Start one object anew: its body, its scalars, and its rows of the network's read-out."""
+        scene = self.config.objective
+        body = make_body(scene.body, self.config.n, radius=scene.radius)
+        body.measure(self.inputs.unit.cpu())
+        self.head.restart(index, body, self.phi_ext.head, generator)
+        self.unseen[:, index] = 0
+        self.raw_softness[index], self.log_rest_scale[index] = FIRST_RAW_SOFTNESS, math.log(FIRST_REST_SCALE)
 
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
         """The posterior probability of a contact: geometry is the prior, the witness gives the likelihood of a change.

@@ -31,6 +31,8 @@ class Supervised(Model):
     def outputs(self, batch: LabelledBatch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         if batch.agent_next is None or batch.object_next is None:
             raise ValueError("the truth lacks agent_next or object_next, which the supervised model needs")
+        if batch.object.dim() > 2:
+            raise ValueError(f"the truth has {batch.object.shape[1]} objects; the supervised model places one")
         if self.turns and (batch.angle is None or batch.angle_next is None):
             raise ValueError("the truth lacks angle or angle_next, which a body that turns needs")
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)

@@ -3,12 +3,14 @@
 Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k] serves k objects.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+LEAST_CHANCE = 1e-6  # of a change
 HIDING_COST = 0.1  # of an object that is hidden in both observations
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
@@ -66,13 +68,30 @@ def balanced_nll(
 ) -> Tensor:
     """-log P(changed) `[b]`, and the cost of hiding, from the log-odds of contact that o and o' give for the same path.
 
-    Both classes weigh the same, whatever the `share` of changes; otherwise rare contacts would let the body shrink to
-    where contacts are certain. An object without contact stays, so the path constrains o' as much as o.
+    `changed` [b] is the probability that the object has changed. Both classes weigh the same, whatever the `share` of
+    changes; otherwise rare contacts would let the body shrink to where contacts are certain. An object without contact
+    stays, so the path constrains o' as much as o.
     """
-    balance = torch.where(changed, 0.5 / share, 0.5 / (1 - share))
-    first, second = (change_nll(contact, changed, hidden, doubt) for contact in (before, after))
+    always, never = torch.ones_like(changed, dtype=torch.bool), torch.zeros_like(changed, dtype=torch.bool)
+    touched = change_nll(before, always, hidden, doubt)
+    passed = (change_nll(before, never, hidden, doubt) + change_nll(after, never, hidden, doubt)) / 2
     cost = 0.0 if hidden is None else hidden.cost()
-    return balance * torch.where(changed, first, (first + second) / 2) + cost
+    return changed * touched * 0.5 / share + (1 - changed) * passed * 0.5 / (1 - share) + cost
+
+
+def responsibility(odds: Tensor, surer: Tensor) -> Tensor:
+    """P(object changed | some object changed) `[b, k]`, from the log-odds [b, k] of each if it were alone.
+
+    The objects change independently, and at least one of them does. A single object is responsible for every change.
+    `surer` [k, k] bool: where object j is surer than i, at [i, j], i is not responsible for what j explains.
+    """
+    none = logsigmoid(-odds).sum(-1, keepdim=True)
+    # log P(some), and its limit if all are improbable.
+    some = torch.where(
+        none < -LEAST_CHANCE, torch.log(-torch.expm1(none.clamp(max=-LEAST_CHANCE))), odds.logsumexp(-1, keepdim=True)
+    )
+    left = logsigmoid(-odds) @ surer.to(odds.dtype).T  # log P(no surer object explains the change)
+    return (logsigmoid(odds) - some).clamp(max=0).add(left).exp()
 
 
 def rest_nll(remained: Tensor, scale: Tensor, n: int) -> Tensor:
@@ -84,6 +103,12 @@ def rest_nll(remained: Tensor, scale: Tensor, n: int) -> Tensor:
     one place agree better.
     """
     return (1 + n) / 2 * torch.log1p(remained / scale.square()) + n * scale.log()
+
+
+def rest_log_density(remained: Tensor, scale: Tensor, n: int) -> Tensor:
+    """The log-density of which `rest_nll` leaves out the constant, `[b]`."""
+    constant = math.lgamma((1 + n) / 2) - math.lgamma(1 / 2) - n / 2 * math.log(math.pi)
+    return constant - rest_nll(remained, scale, n)
 
 
 def levelled(remained: Tensor, scale: Tensor | float) -> Tensor:

@@ -135,9 +135,9 @@ def gallery(columns: Mapping[tuple[str, str], Samples]) -> Figure:
         grid[0, j].set_title("\n".join((*TITLES[world].split(", "), method)), fontsize=9)
         for i in range(count):
             picture, agent, body = (found[name][i] for name in ("pictures", "agent", "object"))
-            border = found["border"][i] if "border" in found else None
-            true = (found["true_agent"][i], found["true_object"][i]) if "true_agent" in found else None
-            draw_scene(grid[i, j], picture, Homography(found["homography"]), agent, body, border, true)
+            border = found["border"][i : i + 1] if "border" in found else None
+            true = np.stack((found["true_agent"][i], found["true_object"][i])) if "true_agent" in found else None
+            draw_scene(grid[i, j], picture, Homography(found["homography"]), agent, body[None], border, true)
     shared_legend(figure, 4 if len(columns) > 3 else 2)
     return figure
 

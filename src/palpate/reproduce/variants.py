@@ -48,10 +48,10 @@ class PaperPlacing(Contact):
         doubt: Tensor | float,
     ) -> Tensor:
         met = touch(before.position, Segment(path.start[:, None], path.move[:, None]))  # [b, k]
-        return torch.where(changed, met, 0.0).mean(0).sum()
+        return (changed * met).mean(0).sum()
 
     def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
-        return torch.where(contact, 0.0, stay(before.position, after.position)).mean(0).sum()
+        return ((1 - contact) * stay(before.position, after.position)).mean(0).sum()
 
 
 class QuadraticStay(Contact):
@@ -61,7 +61,7 @@ class QuadraticStay(Contact):
 
     def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:
         remained = [self.remained(before.position[:, i], after.position[:, i]) for i in range(len(self.head))]
-        return self.WEIGHT * torch.where(contact, 0.0, torch.stack(remained, 1)).mean(0).sum()
+        return self.WEIGHT * ((1 - contact) * torch.stack(remained, 1)).mean(0).sum()
 
 
 class ShrinkingStay(Contact):

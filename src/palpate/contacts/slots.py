@@ -1,0 +1,87 @@
+"""Which slots of a model hold an object: something that moves if the agent touches it, and only then.
+
+Several slots begin alike. Some come to hold nothing, a blend of objects, or the same object twice. These start anew, a
+few times: the others explain their own changes, so what remains is the object that is missing.
+Legend: b batch, k slots.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from palpate.contacts.split import TELLING
+
+KEEPS = 0.97  # share of the counts that is kept from step to step
+FEWEST = 2.0  # counted contacts that a slot needs
+CLEARLY_WORSE, WORST = 0.6, 0.2  # a slot is spare below this share of the best index, or below this index
+TOGETHER = 0.4  # Jaccard index of the movements of two slots above which they hold the same object
+SURER = 0.15  # difference of two slots' indices above which one is surer
+RENEW_AT = (0.16, 0.24, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72)  # shares of the run at which spare slots start anew
+
+
+@final
+class Slots(nn.Module):
+    """Running counts of contacts that geometry predicts, and of movements. A single slot always holds the object."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        # Touched; touched and moved; not touched; not touched but moved.
+        self.counts = nn.Buffer(torch.zeros(4, count))
+        self.moves = nn.Buffer(torch.zeros(count, count))  # triples in which both slots moved
+        self.rounds = nn.Buffer(torch.zeros((), dtype=torch.long))  # in which spare slots started anew
+
+    def __len__(self) -> int:
+        return self.counts.shape[1]
+
+    @torch.no_grad()
+    def observe(self, touching: Tensor, moved: Tensor) -> None:
+        """Count a batch, [b, k] bool each; device work only."""
+        sides = torch.stack((touching, touching & moved, ~touching, ~touching & moved)).sum(1)
+        both = moved.to(self.moves.dtype)
+        self.counts.mul_(KEEPS).add_(sides)
+        self.moves.mul_(KEEPS).add_(both.T @ both)
+
+    @property
+    def youden(self) -> Tensor:
+        """Youden's index `[k]`: how often a slot moves if it is touched, minus how often otherwise."""
+        touched, moved, other, moved_alone = self.counts.unbind()
+        index = moved / touched.clamp(min=1) - moved_alone / other.clamp(min=1)
+        return torch.where(touched < FEWEST, 0.0, index)
+
+    @property
+    def valid(self) -> Tensor:
+        """Whether a slot surely holds an object, `[k]` bool."""
+        return (self.youden >= TELLING) | (len(self) == 1)
+
+    @property
+    def together(self) -> Tensor:
+        """Jaccard index `[k, k]` of the movements of two slots."""
+        alone = self.moves.diagonal()
+        return self.moves / (alone[:, None] + alone - self.moves).clamp(min=1)
+
+    @property
+    def surer(self) -> Tensor:
+        """Whether slot j is clearly surer to hold an object than slot i, `[k, k]` bool at [i, j]."""
+        youden = self.youden
+        return youden > youden[:, None] + SURER
+
+    @property
+    def spare(self) -> Tensor:
+        """Slots `[k]` bool that are clearly worse than the best one, or hold what a better one holds."""
+        youden, index = self.youden, torch.arange(len(self), device=self.counts.device)
+        worse = youden < (CLEARLY_WORSE * youden.amax()).clamp(min=WORST)
+        better = (youden > youden[:, None]) | ((youden == youden[:, None]) & (index < index[:, None]))
+        return (worse & (youden < youden.amax())) | ((self.together > TOGETHER) & better).any(1)
+
+    @torch.no_grad()
+    def renew(self, share: float) -> list[int]:
+        """Indices of the spare slots if they are due to start anew at this `share` of the run, else none. Resets their
+        counts."""
+        if len(self) == 1 or self.rounds >= len(RENEW_AT) or share < RENEW_AT[int(self.rounds)]:
+            return []
+        self.rounds.add_(1)
+        spare = self.spare
+        self.counts.masked_fill_(spare, 0.0)
+        self.moves.masked_fill_(spare[:, None] | spare, 0.0)
+        return spare.nonzero()[:, 0].tolist()

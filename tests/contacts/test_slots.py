@@ -1,0 +1,90 @@
+"""Slots that hold an object move if they are touched, and only then; the others start anew."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from palpate.contacts.slots import RENEW_AT, Slots
+
+B = 512
+
+
+def contacts(count: int, seed: int = 0) -> Tensor:
+    return torch.rand(B, count, generator=torch.Generator().manual_seed(seed)) < 0.2
+
+
+def observed(touching: Tensor, moved: Tensor) -> Slots:
+    slots = Slots(touching.shape[1])
+    slots.observe(touching, moved)
+    return slots
+
+
+def test_youden_by_hand() -> None:
+    touching = torch.tensor([1, 1, 1, 1, 0, 0, 0, 0], dtype=torch.bool)[:, None]
+    moved = torch.tensor([1, 1, 1, 0, 0, 0, 1, 0], dtype=torch.bool)[:, None]
+    assert observed(touching, moved).youden.tolist() == pytest.approx([3 / 4 - 1 / 4])
+
+
+def test_slots_that_move_when_touched_are_valid() -> None:
+    """The others move by themselves, never, or are never touched."""
+    touching = contacts(4)
+    touching[:, 3] = False
+    moved = torch.stack((touching[:, 0], contacts(1, seed=1)[:, 0], torch.zeros(B).bool(), contacts(1, 2)[:, 0]), 1)
+    slots = observed(touching, moved)
+    assert slots.valid.tolist() == slots.spare.logical_not().tolist() == [True, False, False, False]
+
+
+def test_of_two_slots_with_the_same_object_the_better_one_stays() -> None:
+    touching = contacts(3)
+    touching[:, 1] = touching[:, 0]
+    late = touching[:, 0] & (torch.arange(B) % 8 > 0)  # misses an eighth
+    moved = torch.stack((late, touching[:, 1], touching[:, 2]), 1)
+    slots = observed(touching, moved)
+    assert slots.valid.all()
+    assert slots.together[0, 1] == pytest.approx(7 / 8, abs=0.05)
+    assert slots.together[0, 2] < 0.2
+    assert slots.spare.tolist() == [True, False, False]
+
+
+def test_of_two_equal_slots_the_first_stays() -> None:
+    touching = contacts(1).expand(-1, 2)
+    assert observed(touching, touching).spare.tolist() == [False, True]
+
+
+def test_slots_that_are_all_alike_are_left_to_learn() -> None:
+    """Early in a run bodies are too large, and every index is low."""
+    touching = contacts(2)
+    moved = touching & (contacts(2, seed=1) | contacts(2, seed=2))
+    slots = observed(touching, moved)
+    assert not slots.valid.any()
+    assert not slots.spare.any()
+
+
+def test_a_surer_slot_explains_a_change_first() -> None:
+    touching = contacts(2)
+    moved = touching.clone()
+    moved[:, 1] &= torch.arange(B) % 2 > 0
+    assert observed(touching, moved).surer.tolist() == [[False, False], [True, False]]
+
+
+def test_spare_slots_start_anew_at_certain_times() -> None:
+    touching = contacts(2)
+    moved = torch.stack((touching[:, 0], torch.zeros(B).bool()), 1)
+    slots = observed(touching, moved)
+    times = torch.linspace(0, 1, 201).tolist()
+    renewed = []
+    for share in times:
+        if slots.renew(share) == [1]:
+            renewed.append(share)
+            assert slots.counts[:, 1].tolist() == [0] * 4
+            assert slots.moves.count_nonzero() == 1
+    assert renewed == pytest.approx(RENEW_AT, abs=0.0051)
+    assert slots.youden[0] == 1
+
+
+def test_a_single_slot_is_always_valid_and_never_spare() -> None:
+    slots = observed(contacts(1), torch.zeros(B, 1).bool())
+    assert slots.valid.tolist() == [True]
+    assert slots.spare.tolist() == [False]
+    assert not slots.surer.any()
+    assert slots.renew(0.5) == []
