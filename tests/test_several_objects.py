@@ -42,6 +42,17 @@ def test_each_has_a_body(fitted: Fitted) -> None:
     assert radius.tolist() == pytest.approx([REACH] * 2, rel=0.6)
 
 
+def test_another_number_of_objects_is_refused_before_training() -> None:
+    test = Mixed(2).labelled(200, seed=0)
+    with pytest.raises(ValueError, match="the test triples have 2 objects, and objects is 1"):
+        palpate.fit(Mixed(2), test=test, steps=1, device="cpu", progress=False)
+    after = test.truth._replace(agent_next=test.truth.agent, object_next=test.truth.object)
+    with pytest.raises(ValueError, match="the truth has 2 objects; the supervised model places one"):
+        palpate.fit(
+            Labelled(test.transitions, after), method="supervised", steps=1, batch_size=8, device="cpu", progress=False
+        )
+
+
 def test_it_can_be_saved(fitted: Fitted, tmp_path: object) -> None:
     model, test = fitted
     o = test.transitions.rows(slice(0, 10)).o

@@ -79,6 +79,9 @@ def test_several_objects_have_an_axis(tmp_path: Path) -> None:
     with Labelled.open(tmp_path / "three.h5") as same:
         assert torch.equal(same.truth.objects, places)
         assert torch.equal(same.truth.contacts, touched)
+    alone = Labelled(labelled().transitions, Truth(torch.zeros(30, 2), places[:, :1], contact=touched[:, :1]))
+    assert torch.equal(alone.truth.object, places[:, 0])  # an axis of one object is dropped
+    assert torch.equal(alone.truth.contact, touched[:, 0])
     one = labelled().truth
     assert one.objects.shape == (30, 1, 2)
     assert one.angles.shape == one.contacts.shape == (30, 1)

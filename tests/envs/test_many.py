@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import palpate.envs  # noqa: F401 - registers the ids
+import palpate.envs  # registers the ids
 from palpate.envs.many import (
     COLOURS,
     DRIFT,
@@ -130,6 +130,20 @@ def test_bad_options_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=match):
             world("palpate/SpritesMany-v0", **options)
+
+
+@pytest.mark.parametrize("contact", [None, "moved"])
+def test_stepped_triples_have_a_truth_for_each_object(contact: str | None) -> None:
+    """Contacts as the environment reports them, or by which objects moved."""
+    env = gymnasium.make("palpate/SpritesMany-v0", size=20, objects=3)
+    truth = None if contact is None else {"agent": "info:agent", "object": "info:object", "contact": contact}
+    how = {} if truth is None else {"truth": truth}
+    made = palpate.collect(env, 40, seed=0, labelled=True, progress=False, **how).truth
+    assert made.object.shape == (40, 3, 2)
+    moved = (made.object_next - made.object).norm(dim=-1) > 0
+    assert torch.equal(made.contact, moved)
+    assert moved.any(0).all()
+    assert not moved.all(0).any()
 
 
 def test_it_can_be_streamed_and_stepped() -> None:

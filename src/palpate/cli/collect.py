@@ -23,9 +23,9 @@ class Collect:
     SHOWN: ClassVar = ("env", "num", "out", "seed", "size", "agent_position", "settle", "option", "resume", "force")
 
     env: Positional[str]
-    """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/Soccer-v0,
-    palpate/SoccerFirstPerson-v0, palpate/Table-v0, or any Gymnasium id; MODULE:ID imports the module that registers
-    it."""
+    """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/SpritesMany-v0,
+    palpate/Soccer-v0, palpate/SoccerFirstPerson-v0, palpate/Table-v0, or any Gymnasium id; MODULE:ID imports the module
+    that registers it."""
     num: int = 10_000
     """Number of triples."""
     out: Path

@@ -278,12 +278,10 @@ class Stepped:
         self, state: dict[str, np.ndarray], state_next: dict[str, np.ndarray], contact: np.ndarray | None
     ) -> dict[str, np.ndarray]:
         if self._how.truth is not None and self._how.truth.get("contact") == "moved":
-            farthest = {
-                x: np.abs(state_next[x] - state[x].astype(np.float64)) for x in ("object", "angle") if x in state
-            }
-            contact = np.any(
-                [(d.max(-1) if x == "object" else d) > self._how.tolerance for x, d in farthest.items()], 0
-            )
+            steps = {x: np.abs(state_next[x] - state[x].astype(np.float64)) for x in ("object", "angle") if x in state}
+            if "object" in steps:
+                steps["object"] = steps["object"].max(-1)  # of each object
+            contact = np.any([step > self._how.tolerance for step in steps.values()], 0)
         truth = state | {f"{name}_next": state_next[name] for name in STATES if name in state_next}
         if contact is None:
             return truth

@@ -16,6 +16,7 @@ from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.located import Located
 from palpate.objectives.contact import (
+    LEAST_CHANCE,
     Hidden,
     balanced_nll,
     change_nll,
@@ -40,7 +41,6 @@ UNSEEN_DOUBT, UNSEEN_MEMORY, FEWEST_UNSEEN = 0.02, 0.98, 10.0
 # contacts of a few batches are noisier than L_-.
 LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
-LEAST_CHANCE = 1e-6  # of a change, and of none
 GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
 REACH = 2.0  # how far a touched object may move along each axis, about, in units of the actions' root mean square
 DOUBT = 0.05  # share of wrong labels, change or not; without it one false one far away outweighs many right ones

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-LEAST_CHANCE = 1e-6  # of a change
+LEAST_CHANCE = 1e-6  # of a change, and of none
 HIDING_COST = 0.1  # of an object that is hidden in both observations
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
