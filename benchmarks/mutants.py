@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("objectives", "bodies", "groups.py", "contacts", "methods", "training/loop.py", "training/step.py")
+SOURCES = ("objectives", "bodies", "groups", "contacts", "methods", "training/loop.py", "training/step.py")
 TESTS = (
     "objectives",
     "bodies",

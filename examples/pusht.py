@@ -18,7 +18,7 @@ import palpate
 from palpate.cli.parsing import parse
 from palpate.collecting.readings import Moment
 from palpate.figures import overlay
-from palpate.metrics import affine_probe, axis_error
+from palpate.metrics.formulas import affine_probe, axis_error
 
 ID = "gym_pusht:gym_pusht/PushT-v0"
 SIDE = 512  # of the arena, PushT's own unit

@@ -8,6 +8,7 @@ from balls import States, mixture, picture, sample
 from torch import Tensor
 
 from palpate.data.transitions import Transitions
+from palpate.geometry import Segment
 
 SIDES = (1.0, 1.0)
 
@@ -56,3 +57,53 @@ def pushes(episodes: int, reach: float, seed: int = 0) -> States:
         rows.append(tuple(x[outside] for x in (agent, thing, agent + move, pushed, hit[:, 0])))
         agent, thing = agent + move, pushed
     return States(*(torch.cat(column) for column in zip(*rows, strict=True)))
+
+
+REACH = 0.13  # distance of centres in the episodes below at which agent and object touch
+Chooser = Callable[[Tensor, Tensor, torch.Generator], Tensor]
+
+
+def wander(agent: Tensor, thing: Tensor, generator: torch.Generator) -> Tensor:
+    """Targets of moves in all directions, a third of them towards the object."""
+    aim = agent + 0.7 * (torch.rand(agent.shape, generator=generator) - 0.5)
+    towards = torch.rand(len(agent), 1, generator=generator) < 0.33
+    return torch.where(towards, thing + 0.3 * (torch.rand(agent.shape, generator=generator) - 0.5), aim)
+
+
+def episodes(
+    count: int, length: int, choose: Chooser = wander, *, width: float = 1.0, touching: bool = True, seed: int = 0
+) -> tuple[States, Tensor]:
+    """Triples of `count` episodes with `length` moves, one episode after the other, and their episodes.
+
+    `width` is that of the part in the middle in which the agent moves. An object that is touched lands anywhere in it;
+    without `touching` no move touches the object.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    low, high = torch.tensor([0.0, 0.5 - width / 2]), torch.tensor([1.0, 0.5 + width / 2])
+
+    def anywhere(margin: float) -> Tensor:
+        return low + (high - low) * (margin + (1 - 2 * margin) * torch.rand(count, 2, generator=generator))
+
+    agent, thing, rows = anywhere(0.0), anywhere(0.2), []
+    if not touching:
+        thing = anywhere(0.3)
+    for _ in range(length):
+        target = torch.maximum(torch.minimum(choose(agent, thing, generator), high), low)
+        hit = Segment(agent, target - agent).distance2(thing) < REACH**2
+        if not touching:
+            target, hit = torch.where(hit[:, None], agent, target), torch.zeros_like(hit)
+        landed = torch.where(hit[:, None], anywhere(0.2), thing)
+        rows.append((agent, thing, target, landed, hit))
+        agent, thing = target, landed
+    made = States(*(torch.stack(column, 1).flatten(0, 1) for column in zip(*rows, strict=True)))
+    return made, torch.arange(count).repeat_interleave(length)
+
+
+def episode_log(made: States, episode: Tensor | None, action: Tensor | None = None) -> Transitions:
+    """A log of `episodes`; None for unknown ones."""
+    return Transitions(
+        observation=mixture(made.agent, made.object),
+        action=made.agent_next - made.agent if action is None else action,
+        next_observation=mixture(made.agent_next, made.object_next),
+        episode=episode,
+    )

@@ -1,5 +1,6 @@
 """fit, evaluate and what comes out, as a user meets them."""
 
+import math
 import os
 import signal
 from pathlib import Path
@@ -20,7 +21,7 @@ from palpate.data.stream import Stream
 from palpate.data.transitions import Transitions
 from palpate.envs.registration import stream_world
 from palpate.findings import Finding
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.inputs import Inputs
 from palpate.methods.contact import Contact
 from palpate.representation import Representation
@@ -398,8 +399,30 @@ class TestAlign:
         for known in ({"object": at}, {"agent": at, "object": at}):
             with pytest.raises(ValueError, match="agent_centre is given; align then needs 'agent', and no 'object'"):
                 feeler.align({"observation": o, "agent_centre": [0, 0], **known})
-        with pytest.raises(ValueError, match=r"agent_centre has shape \(1, 3\)"):
-            feeler.align({"observation": o, "agent": at, "agent_centre": [0, 0, 0]})
+        for centre, says in (
+            ([0, 0, 0], r"has shape \(3,\); allowed is \(2,\)$"),
+            ([0], r"has shape \(1,\); allowed is \(2,\)$"),
+            ([[0, 0]], r"has shape \(1, 2\); allowed is \(2,\)$"),
+            ([[0], [0, 0]], "is not an array of numbers"),
+            ([0, math.nan], r"is \[0.0, nan\]; all values must be finite"),
+        ):
+            with pytest.raises(ValueError, match=f"agent_centre {says}"):
+                feeler.align({"observation": o, "agent": at, "agent_centre": centre})
+
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("objekt", "did you mean 'object'"),
+            ("agent_center", "did you mean 'agent_centre'"),
+            ("xyz", "allowed are observation, agent, object, agent_centre"),
+            (3, "allowed are observation"),
+        ],
+    )
+    def test_a_misspelt_key(self, feeler: Representation, name: Any, says: str) -> None:
+        """Ignored, it would lose the offset of the object."""
+        at = torch.zeros(3, 2)
+        with pytest.raises(ValueError, match=f"known has {name!r}; {says}"):
+            feeler.align({"observation": torch.zeros(3, 4), "agent": at, name: at})
 
 
 class TestEvaluate:
@@ -515,13 +538,15 @@ class TestFolder:
         assert (run / "model.safetensors").read_bytes() == before
 
     def test_a_saved_model_is_not_overwritten_unasked_either(self, run: Path, seer: Representation) -> None:
-        before = (run / "model.safetensors").read_bytes()
+        saved = run.parent / "saved"
+        palpate.load(run).save(saved)
+        before = (saved / "model.safetensors").read_bytes()
         with pytest.raises(FileExistsError, match="holds another model; overwrite it with overwrite=True"):
-            seer.save(run)
-        assert (run / "model.safetensors").read_bytes() == before
-        palpate.load(run).save(run)  # itself
-        seer.save(run, overwrite=True)
-        assert palpate.load(run).config == seer.config
+            seer.save(saved)
+        assert (saved / "model.safetensors").read_bytes() == before
+        palpate.load(run).save(saved)  # itself
+        seer.save(saved, overwrite=True)
+        assert palpate.load(saved).config == seer.config
 
     @pytest.mark.parametrize("foreign", [None, '{"lap": 3}', "no json"])
     def test_a_foreign_folder_is_never_deleted(self, tmp_path: Path, foreign: str | None) -> None:

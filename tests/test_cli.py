@@ -14,19 +14,25 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from balls import balls
 
 from palpate import __version__, bench, cli
+from palpate.choices import CHOSEN_MOVES
 from palpate.cli.environment import _literal
 from palpate.collecting.parts import Stopped
+from palpate.demo import demo
+from palpate.disk import Busy, alone
 from palpate.runlog import read_log
+from palpate.training.feeds import MOVES
 from palpate.training.loop import Interrupted
 from palpate.training.notes import NonFiniteLoss
 from palpate.workers import WorkerError
 
-VERBS = ("demo", "collect", "explore", "check", "train", "evaluate", "export", "reproduce", "bench")
+VERBS = ("demo", "collect", "explore", "check", "train", "evaluate", "encode", "view", "export", "reproduce", "bench")
 COMMAND = [sys.executable, "-m", "palpate.cli"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
 TINY = ["--batch-size", "8", "--device", "cpu"]
@@ -109,6 +115,27 @@ class TestVerbs:
         assert f"L_test is {scores['l_test']:.2g}" in said
         refused(run("demo", "--steps", 3, "--out", out), str(out), "exists")
 
+    @pytest.mark.filterwarnings("ignore:triples with and without contact")
+    def test_figures_are_drawn_under_the_lock(
+        self, run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise the figures of one run might be written beside the model of another."""
+        drawn: list[Path] = []
+
+        def illustrate(folder: Path, *given: Any, **more: Any) -> None:
+            drawn.append(folder)
+            with pytest.raises(Busy), alone(folder, inside=True):
+                pass
+
+        monkeypatch.setattr("palpate.pictures.illustrate", illustrate)
+        monkeypatch.setattr("palpate.demo.illustrate", illustrate)
+        monkeypatch.setattr("palpate.demo.TEST_TRIPLES", 200)
+        code, _, err = run("train", "--data", log, "--out", tmp_path / "run", "--steps", 2, *TINY)
+        assert code == 0, err
+        with pytest.raises(AssertionError):  # it returned no scores
+            demo(tmp_path / "demo", steps=2, seed=0, resume=False, overwrite=False)
+        assert drawn == [tmp_path / "run", tmp_path / "demo"]
+
     @pytest.mark.slow
     def test_collect_train_evaluate(self, log: Path, tmp_path: Path) -> None:
         out = tmp_path / "run"
@@ -170,6 +197,18 @@ class TestVerbs:
         assert "encode, small, 20 px, batch 1 " in out
         assert "encode, mlp, 12 numbers, batch 64 " in out
         assert len(out.splitlines()) == 7
+
+
+def test_bench_times_the_step_that_fit_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of its moves are chosen, as from 30 % of a run on."""
+    run = bench._run("small", 20, torch.device("cpu"))
+    drawn: list[int] = []
+    world: Any = run.feed.source.world  # type: ignore[attr-defined]
+    moves = type(world).moves
+    monkeypatch.setattr(type(world), "moves", lambda self, *given: drawn.append(given[1]) or moves(self, *given))
+    run.advance()
+    assert drawn == [MOVES]
+    assert run.feed.vitals()["chosen_moves"] == CHOSEN_MOVES
 
 
 class TestMistakes:
@@ -300,7 +339,7 @@ class TestMistakes:
         """Those are built while the arguments are read."""
         code, _, err = run("train", "--data", log, "--out", tmp_path / "x", "--steps", -1)
         assert code == 2
-        assert "steps is -1; allowed is 1 or more" in " ".join(err.split())
+        assert "steps is -1; allowed is 1 to 2**62" in " ".join(err.split())
         assert "Traceback" not in err
 
     def test_no_gpu(self, run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,15 @@ def test_a_longer_run_that_is_cut_is_said_to_be(monkeypatch: pytest.MonkeyPatch)
     assert "cut short" not in str(palpate.check(log(states(COUNT, 0.3, seed=0))))
 
 
+def test_an_undecided_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "STEPS", (20, 20))
+    monkeypatch.setattr(probe, "MORE_STEPS", (100, 100))  # long enough for searches
+    monkeypatch.setattr(check, "undecided", lambda seen: True)
+    checkup = palpate.check(log(states(COUNT, 0.3, seed=0)))
+    assert checkup.probed
+    assert checkup.measured["probe_steps"] == 120
+
+
 def some(keep: Callable[[States], torch.Tensor], share: float = 0.3) -> States:
     """Triples of which this holds."""
     many = states(25_000, share, seed=4)

@@ -7,7 +7,8 @@ from hypothesis import given
 from tilted import Tilted
 from torch.testing import assert_close
 
-from palpate.groups import Group, Translations
+from palpate.groups.base import Group
+from palpate.groups.translations import Translations
 
 
 def groups(n: int) -> list[Group]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from palpate import inputs
 from palpate.data.transitions import Batch
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.inputs import Inputs, jittered, shifted
 
 

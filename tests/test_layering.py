@@ -133,7 +133,7 @@ def test_truth_enters_by_few_doors() -> None:
     ("module", "source", "layers", "leak"),
     [
         ("geometry", "import palpate.encoders", True, False),  # one layer, two modules
-        ("training", "from palpate.metrics import Scores", True, False),
+        ("training", "from palpate.metrics.scores import Scores", True, False),
         ("training", "def f():\n    from palpate.api import fit", True, False),  # upward stays upward inside a function
         ("training", "from palpate.data import labelled", False, True),
         ("methods.contact", "from palpate.data.labelled import Truth", False, True),

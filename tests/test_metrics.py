@@ -9,15 +9,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from palpate import metrics
 from palpate.data.labelled import Truth
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.methods.base import Encoding
-from palpate.metrics import TITLES, affine_probe, auroc, axis_error, rigid_offset
+from palpate.metrics import formulas, reading
+from palpate.metrics import measure as measuring
+from palpate.metrics.formulas import affine_probe, auroc, axis_error, rigid_offset
+from palpate.metrics.scores import TITLES
 
 agent_frame, aligned, isometry, l_test, measure = (
     partial(function, Translations(2))
-    for function in (metrics.agent_frame, metrics.aligned, metrics.isometry, metrics.l_test, metrics.measure)
+    for function in (formulas.agent_frame, reading.aligned, formulas.isometry, formulas.l_test, measuring.measure)
 )
 
 
@@ -37,6 +39,33 @@ def answer(truth: Truth, agent_shift: object = 0.0, object_shift: object = 0.0) 
     """The truth, moved."""
     shift_agent, shift_object = torch.as_tensor(agent_shift), torch.as_tensor(object_shift)
     return at(truth.agent + shift_agent, truth.object + shift_object, truth.angle)
+
+
+@pytest.mark.parametrize("known", [{"places_object": False}, {"tells_apart": False}], ids=["probe", "order"])
+def test_what_is_read_by_true_states_is_read_where_the_object_is_visible(known: dict[str, bool]) -> None:
+    truth = random_truth()._replace(visible=torch.arange(400) % 3 != 1)
+    lost = torch.where(truth.visible, 0.0, 5.0)[:, None]
+    found = answer(truth, object_shift=lost)
+    scores = measure(found, truth, **known)
+    assert scores.object_error == pytest.approx(0, abs=1e-6)
+    if "places_object" in known:
+        assert scores.probe_rows == int(truth.visible[::2].sum())
+    else:
+        assert scores.swap_rate == 0
+        assert scores.probed_l_test == pytest.approx(0, abs=1e-9)
+    shown = aligned(found, truth, **known)
+    seen = truth.visible.bool()
+    torch.testing.assert_close(shown.object[seen], truth.object[seen].double(), atol=1e-6, rtol=0)
+
+
+def test_objects_that_never_turn_have_no_orientation() -> None:
+    truth = random_truth()
+    fixed = truth._replace(angle=torch.full((400,), 0.7))
+    assert measure(answer(fixed), fixed).orientation_error is None
+    angles = torch.tensor([0.2, 1.1]).expand(400, 2)
+    two = Truth(truth.agent, torch.stack((truth.object, truth.object + 0.2), 1), angles)
+    found = Encoding(two.agent, two.objects, None, angles)
+    assert measure(found, two).orientation_error is None
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -111,6 +140,7 @@ def test_positions_are_measured_where_the_object_is_visible() -> None:
     assert (scores.object_error, scores.object_bias, scores.l_test) == pytest.approx((0, 0, 0), abs=1e-6)
     assert (scores.count, scores.hidden_rows, scores.confidence_auroc) == (200, 100, 1.0)
     assert "the object is hidden in 100 observations" in str(scores)
+    assert scores.orientation_error == pytest.approx(0, abs=1e-6)
     with pytest.raises(ValueError, match="in none of these rows is every object visible"):
         measure(answer(truth), truth._replace(visible=torch.zeros(400)))
 

@@ -1,8 +1,9 @@
-"""A new group is one class: `make_group` alone makes it, and nothing else in the package changes."""
+"""A new group is one file: `make_group` alone makes it, and nothing else in the package changes."""
 
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -15,9 +16,10 @@ from palpate.collecting.collect import collect
 from palpate.control.wrapping import Reader
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Batch
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.methods.base import Encoding
-from palpate.metrics import aligned, measure
+from palpate.metrics.measure import measure
+from palpate.metrics.reading import aligned
 from palpate.quality import assess
 from palpate.representation import Representation
 
@@ -88,3 +90,26 @@ def test_lengths_are_those_of_the_groups_difference(trained: Representation, lab
     assert long is not None
     assert long.stay == pytest.approx(2 * short.stay)
     assert long.equivariance == short.equivariance  # a distance of poses
+
+
+def test_actions_that_are_recorded_are_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment reports poses of three numbers; an action has two."""
+
+    class Walker(gymnasium.Env[np.ndarray, np.ndarray]):
+        observation_space = gymnasium.spaces.Box(-9, 9, (3,), np.float32)
+        action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+            super().reset(seed=seed)
+            self.pose = torch.zeros(3)
+            return self.pose.numpy(), {"pose": self.pose.numpy()}
+
+        def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+            self.pose = Tilted().act(self.pose, torch.from_numpy(action))
+            return self.pose.numpy(), 0.0, False, False, {"pose": self.pose.numpy()}
+
+    monkeypatch.setattr("palpate.collecting.stepped.group_of_displacements", lambda n: Tilted(n - 1))
+    triples = collect(Walker(), 20, agent_position="info:pose", progress=False)
+    assert triples.action.shape == (20, 2)
+    rows = triples.rows(slice(None))
+    assert_close(Tilted().act(rows.o, rows.a), rows.o_next, atol=1e-5, rtol=0)

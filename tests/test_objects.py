@@ -9,7 +9,7 @@ from palpate.bodies import make_body
 from palpate.bodies.base import Body, clearance
 from palpate.bodies.point import Point
 from palpate.geometry import Segment
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.objects import BORDER_POINTS, ObjectHead
 from palpate.refine import Correction
 

@@ -4,7 +4,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 
 import palpate
+from palpate.data.stream import World
+from palpate.data.transitions import Batch
+from palpate.material import require_variety
 from palpate.refine import Correction
 
 REACH, SIDE = 0.15, 16
@@ -101,6 +104,25 @@ def test_a_world_that_only_samples_is_learned() -> None:
 
 
 @pytest.mark.filterwarnings(UNTRAINED)
+def test_members_that_a_world_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Named(SteeredDiscs):
+        config, compiled = "discs of mine", 0
+        recipe: ClassVar = {"env": "mine/Discs", "size": 16}
+
+        def compile(self) -> None:
+            self.compiled += 1
+
+    monkeypatch.setattr("palpate.methods.located.Located.compile_step", lambda self: None)  # it takes minutes
+    world = Named()
+    model = fit(world, out=tmp_path / "run", compile=True)
+    assert world.compiled == 1
+    assert model.facts["data"] == "stream of discs of mine"
+    assert 'env = "mine/Discs"\nsize = 16\n' in (tmp_path / "run" / "run.toml").read_text()
+    page = str(World.__doc__)
+    assert all(f"`{member}" in page for member in ("compile()", "str(config)", "recipe"))
+
+
+@pytest.mark.filterwarnings(UNTRAINED)
 def test_a_run_is_not_resumed_with_another_world_of_the_same_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +202,20 @@ SEEN, MOVES = torch.rand(400, 4, generator=torch.Generator().manual_seed(0)), to
     ("o", "a", "o_next", "message"),
     [
         (0 * SEEN, MOVES, 0 * SEEN, "observations of a sample are the same"),
-        (0 * SEEN, 0 * MOVES + 1, 0 * SEEN + 1, "triples of a sample are copies of one"),
+        (
+            0 * SEEN,
+            0 * MOVES + 1,
+            0 * SEEN + 1,
+            "observations of a sample before a move, and all after one, are the same",
+        ),
+        (
+            0 * SEEN,
+            SEEN[:, :2],
+            0 * SEEN + 1,
+            "observations of a sample before a move, and all after one, are the same",
+        ),
+        (SEEN[:1].repeat(400, 1), 0 * MOVES + 1, SEEN[:7].repeat(60, 1)[:400], "400 triples has only 7 different ones"),
+        (SEEN[:2].repeat(200, 1), MOVES, SEEN[2:4].repeat(200, 1), "only 2 different ones; at least 8 are needed"),
         (SEEN, 0 * MOVES, SEEN + 1, "all actions are zero"),
         (SEEN, 1e30 * MOVES, SEEN + 1, r"root mean square of 1e\+30; allowed is 1e-12 to 1e\+12"),
         (SEEN, 1e-30 * MOVES, SEEN + 1, "root mean square of 1e-30"),
@@ -189,3 +224,10 @@ SEEN, MOVES = torch.rand(400, 4, generator=torch.Generator().manual_seed(0)), to
 def test_sets_from_which_nothing_can_be_learned_are_refused(o: Tensor, a: Tensor, o_next: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit(palpate.Transitions(observation=o, action=a, next_observation=o_next))
+
+
+def test_eight_different_triples_are_enough() -> None:
+    """However few actions there are, and also if there are no more triples."""
+    o, a = SEEN[:8].repeat(50, 1), torch.ones(400, 2)
+    require_variety(Batch(o, a, o + 1))
+    require_variety(Batch(o[:3], a[:3], o[:3] + 1))

@@ -18,7 +18,7 @@ import torch
 import palpate
 from palpate import cli
 from palpate.collecting.stepping import NAMES
-from palpate.metrics import axis_error
+from palpate.metrics.formulas import axis_error
 
 pytest.importorskip("gym_pusht", reason="needs the extra palpate[pusht]")
 

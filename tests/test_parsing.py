@@ -189,7 +189,7 @@ class TestHelp:
     [
         ("train --out x --stps 3", "palpate train: unknown option --stps; did you mean --steps?"),
         ("train", "palpate train: missing --out; see palpate train --help"),
-        ("train --out x --log-every 0", "palpate: log_every is 0; allowed is 1 or more"),
+        ("train --out x --log-every 0", "palpate: log_every is 0; allowed is 1 to 2**62"),
         ("train --out x --radius -1", "palpate: radius is -1.0; allowed is more than 0"),
         ("foo", "palpate: 'foo' is not a verb of palpate; allowed are demo, collect, explore"),
         ("--foo", "palpate: '--foo' is not a verb of palpate; allowed are demo"),

@@ -46,8 +46,9 @@ def test_what_is_left_open_is_chosen_and_used(method: str, facts: Facts) -> None
     assert {choice.name: choice.value for choice in made.choices}.items() <= found.items()
     assert made.model.method == method
     still_open = {name for name, value in found.items() if value is None}
-    of_a_body = {"body", "refine", "rest_floor"}
-    assert still_open == {"radius", "device", "precision"} | (set() if METHODS[method].has_body else of_a_body)
+    traits = METHODS[method]
+    of_a_body = {"refine", "rest_floor"} | ({"body"} if traits.unsupervised else set())  # else it has one for its angle
+    assert still_open == {"radius", "device", "precision"} | (set() if traits.has_body else of_a_body)
 
 
 def test_what_is_given_is_kept() -> None:
@@ -118,6 +119,7 @@ def test_what_would_be_ignored_is_refused(options: dict[str, Any], says: str) ->
     ("options", "facts", "says"),
     [
         ({"scene": {"refine": True}}, SET, "refine is True; leave it out: a refinement needs fresh triples"),
+        ({"scene": {"refine": True}}, STREAM._replace(n=4), "refine is True; leave it out: it has too many terms"),
         ({"training": {"chosen_moves": 0.5}}, SET, "chosen_moves is 0.5; leave it out: the moves of a data set"),
         ({"training": {"chosen_moves": 0.5}}, STREAM._replace(steerable=False), "this world is not steerable"),
         ({"training": {"batch_size": 8}}, SET._replace(triples=9), "there are 9 triples for batches of 8"),
@@ -142,4 +144,5 @@ def test_switched_off_is_not_asked_for() -> None:
 
 
 def test_a_body_that_turns_is_for_the_limit_too() -> None:
+    assert plan(asked(method="supervised"), SET).model.objective.body == "ball"
     assert plan(asked(method="supervised", scene={"body": "ellipse"}), SET).model.objective.body == "ellipse"

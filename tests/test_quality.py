@@ -11,7 +11,7 @@ import palpate
 from palpate import quality
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.inputs import Inputs
 from palpate.methods.base import Examination, Model
 from palpate.methods.store import build
@@ -108,8 +108,8 @@ def assessed(seen: Examination, batch: Batch, episode: torch.Tensor | None = Non
 
 class TestAssess:
     def test_by_hand(self) -> None:
-        found = assessed(*walk(slip=0.03, rest=0.04), unit=0.5)
-        assert (found.triples, found.contact_share, found.unit) == (30, pytest.approx(1 / 3), 0.5)
+        found = assessed(*walk(90, slip=0.03, rest=0.04), unit=0.5)
+        assert (found.triples, found.contact_share, found.unit) == (90, pytest.approx(1 / 3), 0.5)
         assert (found.equivariance, found.stay) == (pytest.approx(0.03, rel=1e-4), pytest.approx(0.04, rel=1e-4))
         assert found.consistency is not None
         assert found.consistency > 0.9  # a quantile of so few distances
@@ -126,8 +126,8 @@ class TestAssess:
         assert found.error >= spread * 0.999  # the object may be anywhere
 
     def test_hidden_objects_are_left_out_and_counted(self) -> None:
-        seen, batch = walk(rest=0.04)
-        visible = torch.arange(30)[:, None] % 5 != 0
+        seen, batch = walk(90, rest=0.04)
+        visible = torch.arange(90)[:, None] % 5 != 0
         lost = torch.where(visible[..., None], seen.objects_next, 50.0)
         found = assessed(seen._replace(objects_next=lost, visible=visible), batch)
         assert (found.stay, found.hidden) == (pytest.approx(0.04, rel=1e-4), pytest.approx(0.2))
@@ -243,6 +243,7 @@ class TestFindings:
             ({"separation": 0.4, "consistency": 0.85}, "inseparable"),
             ({"separation": 0.4, "consistency": None}, "inseparable"),
             ({"separation": -0.4, "consistency": 0.92}, "weak-contacts"),
+            ({"contact_share": 0.1}, "few-held-out-contacts"),  # ten
             ({"equivariance": 0.3}, "agent-residual"),
             ({"stay": 0.3}, "restless-object"),
             ({"tracking": 0.6}, "stuck-object"),

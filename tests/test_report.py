@@ -7,9 +7,10 @@ import torch
 from matplotlib.figure import Figure
 
 from palpate.data.labelled import Truth
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.methods.base import Encoding
-from palpate.metrics import Scores, measure
+from palpate.metrics.measure import measure
+from palpate.metrics.scores import Scores
 from palpate.report import write_report
 
 

@@ -16,10 +16,11 @@ import pytest
 import torch
 
 import palpate
-from palpate import disk, runlog
+from palpate import disk, folders, runlog
 from palpate.checkpoint import read_state, write_state
 from palpate.data.transitions import Transitions
 from palpate.disk import Busy
+from palpate.methods.store import FORMAT_VERSION
 from palpate.representation import Representation
 from palpate.runlog import run_folder
 from palpate.training.loop import Interrupted
@@ -58,15 +59,15 @@ def die_after(steps: int, patch: pytest.MonkeyPatch) -> list[int]:
 
         return acting
 
-    put = runlog._put_in_place
+    put = folders.put_in_place
 
-    def putting(pending: Path, out: Path) -> None:
+    def putting(kind: folders.Kind, pending: Path, out: Path) -> None:
         with patch.context() as during:
             for owner, name in ((os, "replace"), (shutil, "rmtree"), (Path, "unlink")):
                 during.setattr(owner, name, dying(getattr(owner, name)))
-            put(pending, out)
+            put(kind, pending, out)
 
-    patch.setattr(runlog, "_put_in_place", putting)
+    patch.setattr(folders, "put_in_place", putting)
     return killed
 
 
@@ -114,11 +115,24 @@ def test_files_that_are_not_of_the_run_stay(run: Path) -> None:
     assert not (run / "evaluations" / "log" / "figures").exists()
 
 
-def test_a_model_is_not_saved_into_an_unfinished_run(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_model_is_not_saved_into_a_run(run: Path, tmp_path: Path, overwrite: bool) -> None:
     with pytest.raises(Interrupted):
         palpate.fit(vectors(), out=tmp_path / "unfinished", watch=stop_at_4, **SHORT)
-    with pytest.raises(FileExistsError, match="unfinished holds an unfinished run; choose another folder"):
-        palpate.load(run).save(tmp_path / "unfinished")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    model = palpate.load(run)
+    for out in (run, tmp_path / "unfinished"):
+        with pytest.raises(FileExistsError, match=f"{out.name} is the folder of a run, .* choose another folder"):
+            model.save(out, overwrite=overwrite)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_model_is_not_saved_where_another_process_works(run: Path, tmp_path: Path) -> None:
+    model, out = palpate.load(run), tmp_path / "saved"
+    model.save(out)
+    with disk.alone(out, inside=True), pytest.raises(Busy, match="another process is working in saved"):
+        model.save(out, overwrite=True)
+    assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors"}
 
 
 def test_the_description_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,9 +180,18 @@ def test_runs_of_another_format(run: Path) -> None:
         palpate.fit(vectors(), out=run, resume=True, **SHORT)
     del described["format"]
     (run / "run.json").write_text(json.dumps(described))
-    with pytest.raises(ValueError, match=r"run\.json has format None, and this palpate resumes only 1"):
+    with pytest.raises(ValueError, match=r"run\.json has format None, and this palpate resumes only 2"):
         palpate.fit(vectors(), out=run, resume=True, **SHORT)
     palpate.fit(vectors(), out=run, overwrite=True, **SHORT)
+
+
+def test_a_run_of_another_model_format_is_not_resumed(run: Path) -> None:
+    """Its checkpoint might fit, and the model would be saved as one of this format."""
+    described = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(described | {"format of the model": FORMAT_VERSION - 1}))
+    says = f"format of the model was {FORMAT_VERSION - 1} and is {FORMAT_VERSION}; .* overwrite the run"
+    with pytest.raises(ValueError, match=says):
+        palpate.fit(vectors(), out=run, resume=True, **SHORT)
 
 
 def test_resuming_and_overwriting(run: Path) -> None:
@@ -218,7 +241,7 @@ def test_killed_while_the_new_model_is_put_in_place(tmp_path: Path, monkeypatch:
             run_folder(out, described, resume=False, overwrite=True) as folder,
         ):
             killed = die_after(steps, patch)
-            assert folder == out / runlog.OVERWRITING
+            assert folder == out / folders.OVERWRITING
             leave(folder, "new")
         if (out / "config.json").exists():
             assert (out / "config.json").read_text() == (out / "model.safetensors").read_text()
@@ -263,7 +286,7 @@ def test_an_occupied_folder_is_refused_before_the_data_are_opened(tmp_path: Path
         palpate.fit("no file at all", out=tmp_path, **SHORT)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "state.safetensors", ".model.safetensors.new"])
+@pytest.mark.parametrize("name", ["run.toml", "metrics.jsonl", "state.safetensors", ".model.safetensors.new"])
 def test_a_disk_that_fills_up_loses_nothing(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -272,7 +295,7 @@ def test_a_disk_that_fills_up_loses_nothing(
 
     def full(path: Path) -> None:
         written.append(path.name)
-        if written.count(name) == (1 if name == ".model.safetensors.new" else 2) and path.name == name:
+        if path.name == name and written.count(name) == (2 if name in ("metrics.jsonl", "state.safetensors") else 1):
             with disk.named(path):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -282,7 +305,8 @@ def test_a_disk_that_fills_up_loses_nothing(
         with pytest.raises(OSError, match=rf"cannot write .*{name}: No space left on device"):
             palpate.fit(vectors(), out=run, **SHORT)
     assert same(palpate.fit(vectors(), out=run, resume=True, **SHORT), palpate.load(trained))
-    assert (run / "metrics.jsonl").read_text() == (trained / "metrics.jsonl").read_text()
+    for file in ("metrics.jsonl", "run.toml"):
+        assert (run / file).read_text() == (trained / file).read_text()
 
 
 @pytest.mark.parametrize(
@@ -298,6 +322,7 @@ def test_a_disk_that_fills_up_loses_nothing(
         ("optimizer", {"9999.momentum": torch.zeros(2)}),
         ("optimizer", {"0.velocity": torch.zeros(())}),
         ("optimizer", {"0.momentum": torch.zeros(())}),
+        ("random", {"generator": torch.Generator().get_state().short()}),
         ("best", {"colour": torch.zeros(2)}),
         ("notes", {}),
         ("notes", {"sums": torch.zeros(2, 2), "count": torch.zeros(())}),
@@ -331,7 +356,7 @@ def test_a_checkpoint_with_other_readings(tmp_path: Path) -> None:
     groups, facts = read_state(path)
     groups["notes"]["sums"] = torch.zeros(1)
     write_state(path, groups, facts)
-    with pytest.raises(ValueError, match=r"state\.safetensors is damaged .*the shape of notes/sums is \(1,\), not"):
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged .*notes/sums is float32 \[1\], not"):
         palpate.fit(vectors(), out=tmp_path, resume=True, **SHORT)
 
 

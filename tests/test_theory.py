@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from palpate.geometry import Segment
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.objectives.equivariance import equivariance
 from palpate.objectives.paper import stay, touch
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from palpate.geometry import Segment
-from palpate.groups import Group
+from palpate.groups.base import Group
 
 REACH = 9.0  # bound of positions, in units of the actions' root mean square
 

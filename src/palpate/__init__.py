@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from palpate.data.transitions import Transitions as Transitions
     from palpate.deploy import export as export
     from palpate.doctor.check import check as check
+    from palpate.encoding import encode_log as encode_log
     from palpate.exploring.explore import explore as explore
     from palpate.representation import Representation as Representation
     from palpate.representation import load as load
@@ -26,6 +27,7 @@ _HOMES = {
     "Truth": "palpate.data.labelled",
     "check": "palpate.doctor.check",
     "collect": "palpate.collecting.collect",
+    "encode_log": "palpate.encoding",
     "evaluate": "palpate.api",
     "explore": "palpate.exploring.explore",
     "export": "palpate.deploy",

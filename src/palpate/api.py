@@ -20,10 +20,11 @@ from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
 from palpate.groups import make_group
-from palpate.material import Data, Material, facts_of, make_material, opened_data, origin_of, triples_of
+from palpate.material import Data, Material, facts_of, log_options, make_material, opened_data, origin_of, triples_of
 from palpate.methods.base import Encoding, Model
-from palpate.methods.store import build
-from palpate.metrics import Scores, measure
+from palpate.methods.store import FORMAT_VERSION, build, save_model
+from palpate.metrics.measure import measure
+from palpate.metrics.scores import Scores
 from palpate.plan import Asked, plan
 from palpate.progress import Rate, bar, say
 from palpate.quality import assess
@@ -43,7 +44,7 @@ ASSESSED_ROWS = 512  # fresh triples that the quality of a streamed run is estim
 
 
 def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
-    """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.Scores`.
+    """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.scores.Scores`.
 
     One translation, the order of keypoints and the probe of a latent are fitted to true states: those of
     `reference`, another labelled set, or else those of every second row of `labelled`.
@@ -166,13 +167,14 @@ def fit(
     }
     content = checksum({**material.sample._asdict(), "actions": material.actions})[:16]
     described = {
+        "format of the model": FORMAT_VERSION,
         "model": asdict(model.config),
         "training": asdict(settled),
-        "data": {"data": material.name, "checksum of the data": content},
+        "data": {**log_options(opened), "data": material.name, "checksum of the data": content},
     }
     settings = run_file(origin, asked, left_open).encode()
     with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
-        if folder is not None and not resume:
+        if folder is not None and not (folder / RUN_FILE).exists():  # also if a full disk prevented it
             write_whole(folder / RUN_FILE, settings)
         if progress:
             say("\n".join(["settings chosen by fit:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
@@ -197,7 +199,7 @@ def fit(
         facts |= _judged(model, material, progress)
         representation = Representation(model, facts, device)
         if folder is not None:
-            representation.save(folder, overwrite=True)
+            save_model(model, folder, facts)
         return representation
 
 

@@ -1,5 +1,6 @@
 """Speed of the hot paths on this machine. Compare ratios within one call, not numbers from two machines."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,10 +16,11 @@ from palpate.envs.registration import SPRITES, world
 from palpate.methods.store import build
 from palpate.plan import Asked, Plan, plan
 from palpate.representation import Representation
-from palpate.training.feeds import Selected
-from palpate.training.step import Run
+from palpate.training.feeds import CHOOSE_FROM, Selected
+from palpate.training.step import ADAPT_EVERY, Run
 
 MEASURE_SECONDS = 2.0
+CONTACT_SHARE = 0.5  # of Sprites
 ENCODED: dict[str, tuple[int, ...]] = {"small": (3, 50, 50), "resnet18": (3, 100, 100), "mlp": (64,)}
 
 
@@ -30,7 +32,7 @@ class Speed(NamedTuple):
 
 
 def bench(device: torch.device) -> Iterator[Speed]:
-    """Time generation, training steps and encoding, one after another."""
+    """Time generation, training steps with chosen moves, and encoding, one after another."""
     gpu = device.type == "cuda"
     count = 8192 if gpu else 512
     for env in SPRITES:
@@ -60,13 +62,16 @@ def _planned(encoder: str, shape: tuple[int, ...], device: torch.device) -> Plan
 
 
 def _run(encoder: str, size: int, device: torch.device) -> Run:
+    """A run of `fit` at the step from which it chooses moves."""
     sprites = world("palpate/Sprites-v0", device=device, size=size)
     planned = _planned(encoder, sprites.observation_shape, device)
     model, config = build(planned.model).to(device), planned.training
     model.measure(Stream(sprites).draw(config.batch_size, torch.Generator(device).manual_seed(0)))
     moves = config.chosen_moves or 0.0
     feed = Selected(sprites, config.batch_size, least_contacts=config.least_contacts, chosen_moves=moves)
+    feed.assume(CONTACT_SHARE)
     run = Run(model, feed, config, device)
+    run.step = ADAPT_EVERY * math.ceil(CHOOSE_FROM * config.steps / ADAPT_EVERY)
     run.set_schedule()
     return run
 

@@ -45,16 +45,20 @@ def _flat(groups: Groups) -> dict[str, Tensor]:
 
 
 def difference(found: Groups, expected: Groups) -> str | None:
-    """The first difference in names or shapes, in words."""
-    shapes, wanted = ({name: tuple(value.shape) for name, value in _flat(x).items()} for x in (found, expected))
-    for name in [*wanted, *shapes]:
-        if wanted.get(name) != shapes.get(name):
-            return f"the shape of {name} is {shapes.get(name, 'missing')}, not {wanted.get(name, 'missing')}"
+    """The first difference in names, dtypes or shapes, in words."""
+    kinds, wanted = ({name: _kind(value) for name, value in _flat(x).items()} for x in (found, expected))
+    for name in [*wanted, *kinds]:
+        if wanted.get(name) != kinds.get(name):
+            return f"{name} is {kinds.get(name, 'missing')}, not {wanted.get(name, 'missing')}"
     return None
 
 
-def require_same_shapes(found: Groups, expected: Groups) -> None:
-    """Refuse tensors with other names or shapes; call it under `used`."""
+def _kind(value: Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+
+
+def require_alike(found: Groups, expected: Groups) -> None:
+    """Refuse tensors with other names, dtypes or shapes; call it under `used`."""
     if wrong := difference(found, expected):
         raise TypeError(wrong)
 

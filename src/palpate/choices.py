@@ -10,6 +10,7 @@ SMALL_SIDE, LARGE_SIDE = 64, 128
 CHOSEN_MOVES = 0.5  # of a batch
 SMALL_RATE = 5e-3
 FRESH_REST, FIXED_REST = 0.02, 0.1  # smallest scale of L_- in the plane
+REFINED_DIMENSIONS = 3  # at most; the terms of a polynomial are too many beyond
 FEWEST_BATCHES = 8  # in a data set: with fewer, every batch would contrast the same triples
 
 
@@ -64,6 +65,8 @@ def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choic
         add("body", *_body(facts, given))
         add("refine", *_refine(facts, traits, moves, small_and_fresh))
         add("rest_floor", *_rest_floor(facts, traits))
+    elif not traits.unsupervised:
+        add("body", "ball", "true states give the positions; ellipse also learns the angle")
     return list(chosen.values())
 
 
@@ -160,6 +163,8 @@ def _refine(facts: Facts, traits: Traits, moves: float, small_and_fresh: bool) -
         return False, "a refinement needs chosen moves and a fixed camera"
     if small_and_fresh:
         return False, "small CNNs gain little from a refinement"
+    if facts.n > REFINED_DIMENSIONS:
+        return False, f"a refinement has too many terms beyond {REFINED_DIMENSIONS} dimensions"
     return True, "a refinement corrects smooth position bias"
 
 

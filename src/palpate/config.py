@@ -68,7 +68,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         shape = self.observation_shape
         sizes = all(_whole(size, 1, 2**20) for size in shape)
-        _require(len(shape) in (1, 3) and sizes, "observation_shape", list(shape), "1 or 3 sizes, of 1 or more")
+        _require(len(shape) in (1, 3) and sizes, "observation_shape", list(shape), "1 or 3 sizes, of 1 to 2**20")
         _require(_whole(self.n, 1, 64), "the action's dimension", self.n, "1 to 64")
         encoders, kind = (("small", "resnet18"), "pictures") if self.picture else (("mlp",), "vectors")
         _require(self.encoder in encoders, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, encoders)))
@@ -132,9 +132,9 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("log_every", "evaluate_every", "checkpoint_every"):
-            _require(_whole(getattr(self, name), 1, 2**62), name, getattr(self, name), "1 or more")
-        _require(self.steps is None or _whole(self.steps, 1, 2**62), "steps", self.steps, "1 or more")
-        allowed = "2 or more: samples are contrasted with each other"
+            _require(_whole(getattr(self, name), 1, 2**62), name, getattr(self, name), "1 to 2**62")
+        _require(self.steps is None or _whole(self.steps, 1, 2**62), "steps", self.steps, "1 to 2**62")
+        allowed = "2 to 2**31: samples are contrasted with each other"
         batch_size = self.batch_size
         _require(batch_size is None or _whole(batch_size, 2, 2**31), "batch_size", batch_size, allowed)
         _require_positive(self, "learning_rate")

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from palpate.api import fit
 from palpate.collecting.collect import collect
+from palpate.disk import alone
 from palpate.envs.registration import world
-from palpate.metrics import Scores
+from palpate.metrics.scores import Scores
 from palpate.pictures import illustrate
 
 SIZE = 50
@@ -29,6 +30,7 @@ def demo(folder: Path, *, steps: int, seed: int, resume: bool, overwrite: bool) 
         resume=resume,
         overwrite=overwrite,
     )
-    scores = illustrate(folder, model, test, "palpate demo: Sprites")
+    with alone(folder, inside=True):
+        scores = illustrate(folder, model, test, "palpate demo: Sprites")
     assert scores is not None
     return scores

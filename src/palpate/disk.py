@@ -29,6 +29,9 @@ class Disk(io.RawIOBase):
         with named(target):
             self._raw = open(self._temporary, "xb+", buffering=0)  # noqa: SIM115 - closed by `close`
 
+    def writable(self) -> bool:
+        return True
+
     def write(self, data: Any) -> int:
         left = memoryview(data).cast("B")
         size = len(left)
@@ -89,6 +92,14 @@ def write_whole(path: Path, content: bytes) -> None:
 def as_json(value: Any) -> bytes:
     """JSON as in our files; numpy numbers become plain numbers."""
     return (json.dumps(value, indent=2, default=lambda number: number.item()) + "\n").encode()
+
+
+def from_json(content: bytes | str) -> Any:
+    """The value of a JSON text. All damage is a ValueError, also nesting that is too deep."""
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 @contextmanager

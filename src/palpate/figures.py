@@ -20,36 +20,17 @@ from torch import Tensor
 from palpate.contacts.split import SMALLEST
 from palpate.data.labelled import Truth
 from palpate.methods.base import Encoding, Threshold
+from palpate.palette import BLUE, COLOURS, FAINTEST, GREY, OBJECT_COLOURS, ORANGE, TERMS, YELLOW
 from palpate.projection import Extent, Homography, Projection
 
 Array = NDArray[Any]
 
-# From Okabe and Ito's palette: distinct for all common kinds of colour vision.
-ORANGE, GREEN, YELLOW, BLUE, VERMILION, PURPLE = "#E69F00", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-GREY = "#666666"
 DPI = 110
 OVERLAID = 8  # pictures of an overlay
 UNIT_SQUARE: Extent = (0.0, 1.0, 0.0, 1.0)
 BINS = 12  # of an error map, along each axis
-# The losses of all methods; a method has at most as many as there are colours.
-TERMS = (
-    "agent",
-    "contrast",
-    "scout",
-    "follow",
-    "contact",
-    "stay",
-    "touch",
-    "object",
-    "angle",
-    "reconstruction",
-    "prior",
-)
 # What a histogram of distances shows; positions are in units of the actions' root mean square.
 SCENE_MOVED, POSITIONS_MOVED = "$d_W(w, w')$", "$|z_{ext} - z_{ext}'|^2$"
-FAINTEST = 0.15  # opacity of an object that is surely hidden
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, GREY)
-OBJECT_COLOURS = (PURPLE, BLUE, GREEN, ORANGE, VERMILION, GREY)
 
 
 def overlay(

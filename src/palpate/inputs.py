@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palpate.data.transitions import Batch
-from palpate.groups import Group
+from palpate.groups.base import Group
 
 JITTER, SHIFT = 0.2, 0.04  # strength of changed light; largest shift, as a share of a side
 UNITS = (1e-12, 1e12)  # of actions: their squares must be finite in float32

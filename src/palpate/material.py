@@ -11,16 +11,18 @@ from torch import Tensor
 from palpate.choices import Facts
 from palpate.config import SettledTraining
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
+from palpate.data.logs.log import open_log
 from palpate.data.sources import Resident, source
 from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SPRITES, stream_world
-from palpate.groups import Group
+from palpate.groups.base import Group
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.traits import Traits
 
 HELD_OUT_SHARE, HELD_OUT_MOST, HELD_OUT_BYTES = 0.1, 1000, 1024**3  # of a fixed set: never trained on
 RECORDED = "check how they were recorded, or run `palpate check`"
+FEWEST_DIFFERENT = 8  # triples of a sample
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 
 Data = Transitions | Labelled | World | str | os.PathLike[str]
@@ -54,7 +56,7 @@ def opened_data(data: Data, traits: Traits, device: torch.device) -> Transitions
     if isinstance(data, str) and _is_world(data):
         return stream_world(data, device=device)
     if isinstance(data, str | os.PathLike):
-        return Transitions.open(data) if traits.unsupervised else Labelled.open(data)
+        return open_log(data) if traits.unsupervised else Labelled.open(data)
     if isinstance(data, type) or not isinstance(data, Transitions | Labelled | World):
         raise ValueError(
             f"data is {data!r}; allowed are Transitions, a file of them, or a world with device, observation_shape, n, "
@@ -65,6 +67,12 @@ def opened_data(data: Data, traits: Traits, device: torch.device) -> Transitions
 
 def triples_of(data: Transitions | Labelled) -> Transitions:
     return data.transitions if isinstance(data, Labelled) else data
+
+
+def log_options(data: Transitions | Labelled | World) -> dict[str, Any]:
+    """What was taken from another project's log; empty for other data."""
+    recipe = data.recipe if isinstance(data, Transitions) else {}
+    return {name: value for name, value in recipe.items() if name != "data"}
 
 
 def facts_of(data: Transitions | Labelled | World, device: torch.device) -> Facts:
@@ -130,19 +138,33 @@ def _from_set(
 
 
 def require_variety(rows: Batch) -> None:
-    """Refuse rows whose observations or triples are all the same."""
+    """Refuse rows without enough different observations or triples."""
 
     def constant(x: Tensor) -> bool:
         return bool((x == x[:1]).all())
 
-    if constant(rows.o) and torch.equal(rows.o, rows.o_next):
-        raise ValueError(f"{_looked_at('observations', rows)} are the same; {RECORDED}")
-    if len(rows.a) > 1 and all(map(constant, rows)):
-        raise ValueError(f"{_looked_at('triples', rows)} are copies of one; {RECORDED}")
+    count = len(rows.a)
+    if constant(rows.o) and constant(rows.o_next):
+        every = "" if torch.equal(rows.o[0], rows.o_next[0]) else " before a move, and all after one,"
+        raise ValueError(f"all {count:,} observations of a sample{every} are the same; {RECORDED}")
+    if (found := _different(rows)) < min(FEWEST_DIFFERENT, count):
+        raise ValueError(
+            f"a sample of {count:,} triples has only {found} different ones; at least {FEWEST_DIFFERENT} are needed: "
+            f"{RECORDED}"
+        )
 
 
-def _looked_at(what: str, rows: Batch) -> str:
-    return f"all {len(rows.a):,} {what} of a sample"
+def _different(rows: Batch) -> int:
+    """Number of different triples, counted up to `FEWEST_DIFFERENT`."""
+    left = torch.ones(len(rows.a), dtype=torch.bool, device=rows.a.device)
+    for count in range(FEWEST_DIFFERENT):
+        if not left.any():
+            return count
+        first = int(left.int().argmax())
+        at = (rows.a == rows.a[first]).all(1).nonzero()[:, 0]  # few, as a rule; only their observations are compared
+        at = at[torch.stack([(x[at] == x[first]).flatten(1).all(1) for x in (rows.o, rows.o_next)]).all(0)]
+        left[at] = left[first] = False
+    return FEWEST_DIFFERENT
 
 
 def _spread_rows(triples: Transitions) -> list[int]:

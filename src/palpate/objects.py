@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from palpate.bodies.base import Body, clearance
 from palpate.geometry import Segment, around, border
-from palpate.groups import Group
+from palpate.groups.base import Group
 from palpate.refine import Correction
 
 BORDER_POINTS, BORDER_DIRECTIONS = 120, 720
@@ -70,14 +70,19 @@ class ObjectHead(nn.Module):
         return body
 
     def forward(self, raw: Tensor, z_int: Tensor) -> Objects:
+        position = self.uncorrected(raw, z_int)
         raw = raw.unflatten(-1, (len(self), self._each))
-        seen, rest = raw[..., : self.group.n], raw[..., self.group.n : self._each - self.hides]
-        position = self.group.place(z_int[:, None], seen) if self.carried else seen + self.offset
+        rest = raw[..., self.group.n : self._each - self.hides]
         if self.correction is not None and not self.training:
             position = self.correction(position)
         pose = torch.stack([self[i].pose(rest[:, i]) for i in range(len(self))], 1)
         hidden = torch.where(self.placed & self.hides, raw[..., -1] + FIRST_HIDDEN, NEVER)
         return Objects(position, pose, hidden)
+
+    def uncorrected(self, raw: Tensor, z_int: Tensor) -> Tensor:
+        """Positions `[b, k, n]` without the correction."""
+        seen = raw.unflatten(-1, (len(self), self._each))[..., : self.group.n]
+        return self.offset + (self.group.place(z_int[:, None], seen) if self.carried else seen)
 
     def clearance(self, objects: Objects, path: Segment) -> Tensor:
         """Clearance of each path from each object, `[b, k]`."""

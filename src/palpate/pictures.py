@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch import Tensor
 
-from palpate.api import evaluate
 from palpate.data.arrays import count_views
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
@@ -23,12 +23,15 @@ from palpate.envs.table.scene import homography
 from palpate.figures import OVERLAID, UNIT_SQUARE, curves, distance_histogram, error_map, overlay, png
 from palpate.findings import Finding
 from palpate.methods.base import Encoding
-from palpate.metrics import Scores, aligned
+from palpate.metrics.reading import aligned
+from palpate.metrics.scores import Scores
 from palpate.projection import MOST_PICTURES, Extent, Homography, fit_projection
 from palpate.report import write_report
 from palpate.representation import Representation
 from palpate.runlog import read_log
 from palpate.traits import traits_of
+
+Array = NDArray[Any]
 
 DRAWN_ROWS = 2000
 ABOVE_PIXELS = 240
@@ -52,6 +55,8 @@ def illustrate(
     Without labelled triples, estimates are drawn on pictures of `triples`. `run` is the folder of the model's run if
     that is not `folder`.
     """
+    from palpate.api import evaluate  # it imports the training loop, which a page that only draws does not need
+
     log = (run or folder) / "metrics.jsonl"
     figures = {"curves": curves(read_log(log))} if log.exists() else {}
     verdict = model.facts["quality"]["verdict"] if "quality" in model.facts else ""
@@ -62,9 +67,9 @@ def illustrate(
         scores = evaluate(model, test)
         folder.mkdir(parents=True, exist_ok=True)  # only now: triples that do not fit the model leave nothing behind
         write_whole(folder / "scores.json", as_json(scores.as_dict()))
-        drawn, more = _measured(model, test)
+        drawn, more = measured(model, test)
     else:
-        drawn, more = ({}, []) if triples is None else _estimated(model, triples)
+        drawn, more = ({}, []) if triples is None else estimated(model, triples)
     figures, notes = drawn | figures, notes + more
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
@@ -76,7 +81,7 @@ def illustrate(
 Drawn = tuple[dict[str, Figure], list[str]]  # figures by name, and notes about them
 
 
-def _measured(model: Representation, test: Labelled) -> Drawn:
+def measured(model: Representation, test: Labelled) -> Drawn:
     """The figures that need true states."""
     some = test.subset(slice(0, min(DRAWN_ROWS, len(test))))
     triples, truth = some.transitions, some.truth
@@ -91,36 +96,57 @@ def _measured(model: Representation, test: Labelled) -> Drawn:
         border = model.border(triples.rows(slice(0, len(shown.pictures))).o)
         figures["overlay"] = overlay(shown.pictures, encoding, truth, project=shown.project, border=border)
         notes = [shown.note] if shown.note else []
-    threshold = model.model.threshold()
-    if threshold is not None:
-        blocks = map(triples.rows, triples.blocks())
-        distances = torch.cat([model.distances(rows.o, rows.o_next) for rows in blocks])
-        figures["distances"] = distance_histogram(distances, threshold, truth.contact)
+    figures |= distances_of(model, triples, truth.contact)
     if model.config.n == 2:
         figures["error"] = error_map(encoding, truth)
     return figures, notes
 
 
-def _estimated(model: Representation, triples: Transitions) -> Drawn:
-    """Estimates on pictures, if a projection of the learned plane can be estimated."""
+def distances_of(model: Representation, triples: Transitions, contact: Tensor | None = None) -> dict[str, Figure]:
+    """The histogram of distances with the threshold, by the true contacts if they are given; empty without one."""
+    threshold = model.model.threshold()
+    if threshold is None:
+        return {}
+    blocks = map(triples.rows, triples.blocks())
+    distances = torch.cat([model.distances(rows.o, rows.o_next) for rows in blocks])
+    if contact is None:
+        distances = distances.flatten()  # of all objects
+    return {"distances": distance_histogram(distances, threshold, contact)}
+
+
+def spread(triples: Transitions, count: int) -> Array:
+    """Numbers of at most `count` rows, evenly spaced."""
+    return np.unique(np.linspace(0, len(triples) - 1, min(count, len(triples))).astype(int))
+
+
+def learned_projection(model: Representation, o: Tensor, attributes: Mapping[str, Any]) -> Homography | None:
+    """The projection of the learned plane, estimated from pictures `o` of a data set; None if that is impossible."""
     kind, config = model.model, model.config
     if not (kind.places_object and kind.tells_apart and config.n == 2 and config.picture):
-        return {}, []
-    o = triples.rows(np.unique(np.linspace(0, len(triples) - 1, MOST_PICTURES).astype(int))).o
-    pictures, encoding = _first_view(o, triples.attributes), model.encode(o)
-    project = _estimate(
-        pictures, encoding.objects[:, 0], None if encoding.confidences is None else encoding.confidences[:, 0]
-    )
+        return None
+    encoding = model.encode(o)
+    confidence = None if encoding.confidences is None else encoding.confidences[:, 0]
+    return _estimate(first_view(o, attributes), encoding.objects[:, 0], confidence)
+
+
+def estimated(model: Representation, triples: Transitions) -> Drawn:
+    """The figures that need no true states: distances, and estimates on pictures if the learned plane's projection can
+    be estimated."""
+    figures = distances_of(model, triples.subset(spread(triples, DRAWN_ROWS)))
+    o = triples.rows(spread(triples, MOST_PICTURES)).o
+    project = learned_projection(model, o, triples.attributes)
     if project is None:
-        return {}, []
+        return figures, []
+    pictures, encoding = first_view(o, triples.attributes), model.encode(o)
     shown = torch.linspace(0, len(o) - 1, min(OVERLAID, len(o))).long()
     some = Encoding(*(None if x is None else x[shown] for x in encoding))  # type: ignore[arg-type]
     shift = " It fits the object, so a constant offset of the object appears as a shift of the agent."
     note = ESTIMATED.format("learned") + shift
-    return {"overlay": overlay(pictures[shown], some, project=project, border=model.border(o[shown]))}, [note]
+    figures["overlay"] = overlay(pictures[shown], some, project=project, border=model.border(o[shown]))
+    return figures, [note]
 
 
-def _first_view(o: Tensor, attributes: Mapping[str, Any]) -> Tensor:
+def first_view(o: Tensor, attributes: Mapping[str, Any]) -> Tensor:
     """Pictures of the first camera, from pictures [b, c, h, w] of all cameras."""
     return o[:, : o.shape[1] // count_views(tuple(o.shape[1:]), attributes)]
 
@@ -154,7 +180,7 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
     in all of `o`; None if that fails. `truth` holds at least the rows of `o`.
     """
     environment, shown = attributes.get("environment"), min(OVERLAID, len(o))
-    o = _first_view(o, attributes)
+    o = first_view(o, attributes)
     if environment in SPRITES | MANY:
         return from_above(o[:shown])
     if environment in SOCCER:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from palpate.choices import Choice, Facts, choose
+from palpate.choices import REFINED_DIMENSIONS, Choice, Facts, choose
 from palpate.config import Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
 from palpate.traits import Traits, resolve, traits_of
 
@@ -48,10 +48,6 @@ class Asked:
     @property
     def name(self) -> str:
         """The method's name in `traits.METHODS`."""
-        if self.method != "interaction" and self.objective != "contact":
-            raise ValueError(
-                f"objective is {self.objective!r}, which the method {self.method!r} does not use; leave it out"
-            )
         return resolve(self.method, self.objective, self.scene.egocentric)
 
     @property
@@ -107,6 +103,7 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
         ("rest_floor", traits.has_body, f"the method {name!r} learns no body"),
         ("refine", traits.refines, f"the method {name!r} has no refinement"),
         ("refine", facts.fresh, "a refinement needs fresh triples from a streamed world"),
+        ("refine", facts.n <= REFINED_DIMENSIONS, f"it has too many terms beyond {REFINED_DIMENSIONS} dimensions"),
         ("shrink", not traits.reconstructs, f"the method {name!r} reconstructs pictures at full size"),
         ("chosen_moves", facts.fresh, "the moves of a data set are fixed"),
         ("chosen_moves", facts.steerable or not facts.fresh, "this world is not steerable"),

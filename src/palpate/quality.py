@@ -13,7 +13,7 @@ from palpate.contacts.split import FEWEST_OF_A_CLASS, SEPARABLE
 from palpate.data.episodes import chains
 from palpate.data.transitions import Batch
 from palpate.findings import Finding
-from palpate.groups import Group
+from palpate.groups.base import Group
 from palpate.methods.base import Examination, Model
 from palpate.traits import traits_of
 
@@ -140,7 +140,8 @@ def judge(quality: Quality) -> list[Finding]:
         found.append(Finding(name, "warning", text, evidence, advice))
 
     blurred = {"separation": quality.separation, "wanted at least": SEPARABLE}
-    several = quality.contact_share * quality.triples >= FEWEST_OF_A_CLASS  # a boundary fits any few contacts
+    contacts = round(quality.contact_share * quality.triples)
+    several = contacts >= FEWEST_OF_A_CLASS  # a boundary fits any few contacts
     if quality.separation < SEPARABLE and several and (quality.consistency or 0.0) >= EXPLAINED:
         warn(
             "weak-contacts",
@@ -160,6 +161,13 @@ def judge(quality: Quality) -> list[Finding]:
                 "contact? Otherwise train longer.",
             )
         ]
+    if not several:
+        warn(
+            "few-held-out-contacts",
+            "too few held-out triples are in contact to judge the object's positions",
+            {"in contact": contacts, "wanted at least": FEWEST_OF_A_CLASS},
+            "The estimated error means little. Collect more contacts, or evaluate with true states.",
+        )
     if several and quality.tracking is not None and quality.tracking < STUCK:
         found.append(
             Finding(

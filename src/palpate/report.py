@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from palpate.disk import write_whole
 from palpate.figures import png
-from palpate.metrics import Scores
+from palpate.metrics.scores import Scores
 
 STYLE = """
 :root { color-scheme: light dark; }

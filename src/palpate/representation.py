@@ -1,6 +1,7 @@
 """A trained model, for users."""
 
 import copy
+import difflib
 import math
 import os
 import warnings
@@ -13,10 +14,13 @@ import torch
 from torch import Tensor
 
 from palpate.config import ModelConfig
+from palpate.disk import alone, named
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import load_model, save_model
+from palpate.runlog import RUN
 
 ENCODE_ROWS, ENCODE_BYTES = 256, 256 * 1024**2
+KNOWN = ("observation", "agent", "object", "agent_centre")  # what `align` uses
 TELLING_ROWS = 10  # fewest known positions that can contradict the frame
 
 
@@ -130,7 +134,7 @@ class Representation:
         left = {name: group.difference(at, group.moved(found, origin)) for name, (found, at) in pairs.items()}
         offset = torch.zeros(group.n)
         if "agent_centre" in known:
-            offset = _vectors("agent_centre", np.asarray(known["agent_centre"])[None], 1, group.n)[0]
+            offset = _vectors("agent_centre", known["agent_centre"], None, group.n)
         elif len(pairs) == 2:
             offset = left["object"].mean(0)
             left["object"] = left["object"] - offset
@@ -146,6 +150,11 @@ class Representation:
 
     def _require_known(self, known: Mapping[str, Any]) -> None:
         """Refuse what `align` cannot use."""
+        for name in known:
+            if name not in KNOWN:
+                near = difflib.get_close_matches(str(name), KNOWN, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"allowed are {', '.join(KNOWN)}"
+                raise ValueError(f"known has {name!r}; {hint}")
         if "observation" not in known or not {"agent", "object"} & set(known):
             raise ValueError(
                 f"the known positions are {sorted(known)}; align needs 'observation' and 'agent' or 'object'"
@@ -179,8 +188,16 @@ class Representation:
         return Representation(copy.deepcopy(self.model), self.facts, device)
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write `config.json` and `model.safetensors`, which `palpate.load` reads."""
-        save_model(self.model, Path(folder), self.facts, overwrite=overwrite)
+        """Write `config.json` and `model.safetensors`, which `palpate.load` reads; not into the folder of a run."""
+        folder = Path(folder)
+        if (folder / RUN).exists():
+            raise FileExistsError(
+                f"{folder} is the folder of a run, whose files would no longer belong together; choose another folder"
+            )
+        with named(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with alone(folder, inside=True):
+            save_model(self.model, folder, self.facts, overwrite=overwrite)
 
     def __repr__(self) -> str:
         config = self.config
@@ -260,8 +277,8 @@ def _visible(encoding: Encoding) -> Tensor:
     return seen
 
 
-def _vectors(name: str, values: Any, count: int, n: int) -> Tensor:
-    """Finite numbers [count, n] that a user gives; [count] where n is 1."""
+def _vectors(name: str, values: Any, count: int | None, n: int) -> Tensor:
+    """Finite numbers [count, n] that a user gives, or [n] if count is None; the last axis may be missing if n is 1."""
     try:
         given = torch.as_tensor(values).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -269,16 +286,16 @@ def _vectors(name: str, values: Any, count: int, n: int) -> Tensor:
     if given.is_complex() or given.dtype == torch.bool:
         raise ValueError(f"{name} has dtype {given.dtype}; allowed are real numbers")
     vectors = given.float()
-    if n == 1 and vectors.dim() == 1:
-        vectors = vectors[:, None]
-    if vectors.shape != (count, n):
-        raise ValueError(
-            f"{name} has shape {tuple(vectors.shape)}; allowed is {(count, n)}, one row for each observation"
-        )
-    bad = ~vectors.isfinite().all(1)
+    shape, rows = ((n,), "") if count is None else ((count, n), ", one row for each observation")
+    if n == 1 and vectors.dim() == len(shape) - 1:
+        vectors = vectors[..., None]
+    if vectors.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(vectors.shape)}; allowed is {shape}{rows}")
+    bad = ~vectors.isfinite().all(-1)
     if bad.any():
         row = int(bad.int().argmax())
-        raise ValueError(f"{name} is {vectors[row].tolist()} in row {row}; all values must be finite in float32")
+        which = vectors.tolist() if count is None else f"{vectors[row].tolist()} in row {row}"
+        raise ValueError(f"{name} is {which}; all values must be finite in float32")
     return vectors
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from palpate import __version__
 from palpate.choices import Choice
+from palpate.data.logs.options import NAMES
 from palpate.plan import Asked
 
 RUN_FILE = "run.toml"
-OF_ORIGIN = ("data", "test", "env", "size", "contact_share")  # options of `palpate train`
+OF_ORIGIN = ("data", *NAMES, "test", "env", "size", "contact_share")  # options of `palpate train`
 
 
 def run_file(origin: Mapping[str, Any], asked: Asked, left_open: Iterable[Choice]) -> str:

@@ -56,6 +56,8 @@ def resolve(method: str, objective: str, egocentric: bool) -> str:
     what, name, allowed = "method", method, get_args(Method)
     if method == "interaction":
         what, name, allowed = "objective", objective, get_args(Objective)
+    elif objective != "contact":
+        raise ValueError(f"objective is {objective!r}, which the method {method!r} does not use; leave it out")
     if name not in allowed and ":" not in name:
         raise ValueError(
             f"{what} is {name!r}; allowed is one of {', '.join(allowed)}, or the module:Class of a variant"

@@ -531,6 +531,9 @@ class TestResume:
             with pytest.raises(ValueError, match="exists and is not a collection: it has no valid collection.json"):
                 self.collect(**options)
         assert (self.folder / "thesis.txt").read_text() == "mine"
+        (self.folder / "collection.json").write_text("[" * 10**5)
+        with pytest.raises(ValueError, match="exists and is not a collection: it has no valid collection.json"):
+            self.collect(resume=True)
 
     def test_permission_to_overwrite_is_kept_when_resumed(self) -> None:
         self.out.write_text("old")

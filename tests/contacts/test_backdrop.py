@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from palpate.contacts.backdrop import Backdrop
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 
 SIDE = 12
 

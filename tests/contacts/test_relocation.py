@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from palpate.contacts.relocation import CELLS, FEWEST, WINDOW, Recent, explanation, places
+from palpate.contacts.relocation import CELLS, FEWEST, SEARCH_AT, WINDOW, Recent, _cells, explanation, places
 from palpate.geometry import Segment
 
 RADIUS = 0.1
@@ -80,6 +80,30 @@ def test_a_place_is_not_taken_twice() -> None:
 def test_few_triples_decide_nothing() -> None:
     path, thing, changed = walked(FEWEST - 1, mast=0.1)
     assert stored(path, thing - 0.1, changed).better_place(0, torch.tensor(0.17), resize=True) is None
+
+
+def test_an_object_that_starts_anew_is_not_searched_by_its_past() -> None:
+    path, thing, changed = walked(4000, mast=0.1)
+    shifted = thing + torch.tensor((0.0, -0.09))
+    recent = stored(path, shifted, changed)
+    recent.restart(0)
+    assert recent.better_place(0, torch.tensor(0.17), resize=True) is None
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 8, 64])
+def test_cells_are_about_equally_full(n: int) -> None:
+    cells = _cells(torch.rand(4000, n, generator=torch.Generator().manual_seed(0)))
+    assert cells.shape == (4000, CELLS)
+    assert (cells.sum(1) == 1).all()
+    assert cells.mean(0).max() < 3 / CELLS
+
+
+@pytest.mark.parametrize("steps", [100, 300, 2500])
+def test_searches_are_due_a_few_times_and_not_late(steps: int) -> None:
+    recent = Recent(1, 2)
+    due = [share for share in (step / steps for step in range(50, steps, 50)) if recent.due(share)]
+    assert 1 <= len(due) <= len(SEARCH_AT)
+    assert due[-1] < SEARCH_AT[-1] + 50 / steps
 
 
 def test_the_oldest_triples_are_forgotten() -> None:

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from palpate.config import ModelConfig
 from palpate.contacts.scout import FIRST_LEVEL, HALVED_FROM, LEVEL, LEVELLED_BY, NEAR, WEIGHT, Scout
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.inputs import Inputs
 
 

@@ -82,6 +82,17 @@ def test_spare_slots_start_anew_at_certain_times() -> None:
     assert slots.youden[0] == 1
 
 
+@pytest.mark.parametrize("steps", [100, 220, 450, 2500])
+def test_a_short_run_renews_less_often_but_not_later(steps: int) -> None:
+    """The host looks every 50 steps."""
+    touching = contacts(2)
+    slots = observed(touching, torch.stack((touching[:, 0], torch.zeros(B).bool()), 1))
+    shares = [step / steps for step in range(50, steps, 50)]
+    renewed = [share for share in shares if slots.renew(share)]
+    assert renewed
+    assert renewed[-1] < RENEW_AT[-1] + 50 / steps
+
+
 def test_a_single_slot_is_always_valid_and_never_spare() -> None:
     slots = observed(contacts(1), torch.zeros(B, 1).bool())
     assert slots.valid.tolist() == [True]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split, agreement
-from palpate.contacts.witnesses import FORGETS, PLACES_FROM, Witnesses
+from palpate.contacts.witnesses import AGREED, FORGETS, PLACES_FROM, Witnesses
 
 B = 2048
 LATE, EARLY = torch.tensor(PLACES_FROM), torch.tensor(PLACES_FROM - 0.01)
@@ -76,8 +76,18 @@ def test_a_witness_that_separates_is_not_given_up_for_one_that_does_not() -> Non
 def test_new_thresholds_do_not_change_who_leads(lead: bool) -> None:
     made, _, touched = observed(LATE, w_step=0.1 if lead else 9.0, z_step=9.0 if lead else 0.1)
     distances = torch.where(touched, 4.0, 0.01) * (1 + torch.rand(B, 1, generator=torch.Generator().manual_seed(1)))
-    made.recall(distances, touched.roll(1, 0))  # geometry knows nothing about these
+    made.recall(distances, distances, touched.roll(1, 0))  # geometry knows nothing about these
     assert made.lead.tolist() == [lead]
+
+
+def test_both_thresholds_are_taken_from_new_triples() -> None:
+    """A model of several objects has labels by W at first, and contacts by positions."""
+    made, _, touched = observed(LATE, w_step=9.0, z_step=9.0)
+    noise = 1 + torch.rand(B, 1, generator=torch.Generator().manual_seed(1))
+    made.recall(torch.where(touched, 40.0, 0.9) * noise, torch.where(touched, 4000.0, 90.0) * noise, touched)
+    thresholds = [float(witness.split(0).threshold.exp()) for witness in (made.scenes, made.places)]
+    assert 2 < thresholds[0] < 40
+    assert 200 < thresholds[1] < 4000
 
 
 def test_of_two_equal_witnesses_w_leads() -> None:
@@ -88,8 +98,8 @@ def test_of_two_equal_witnesses_w_leads() -> None:
 @pytest.mark.parametrize("lead", [True, False])
 def test_everything_is_asked_of_the_witness_that_leads(lead: bool) -> None:
     made, _, touched = observed(LATE, w_step=0.1 if lead else 9.0, z_step=9.0 if lead else 0.1)
-    near, far = torch.zeros(1, 1, 3), torch.full((1, 1, 3), 5.0)
-    for moves, d in ((lead, made.distance(near, near, near, far)), (not lead, made.distance(near, far, near, near))):
+    near, far = torch.zeros(1, 1), torch.full((1, 1), 75.0)
+    for moves, d in ((lead, made.deciding(near, far)), (not lead, made.deciding(far, near))):
         assert (d > 0).tolist() == [[moves]]
         assert made.contact(d).tolist() == [[moves]]
         assert (made.probability(d) > 0.5).tolist() == [[moves]]
@@ -143,9 +153,8 @@ def test_each_object_has_a_part_of_the_changes() -> None:
 def test_only_positions_tell_changes_of_one_of_several_objects() -> None:
     """Each point of W belongs to both objects."""
     made, _, touched = two_objects(LATE, z_step=9.0)
-    near, far = torch.zeros(1, 2, 3), torch.full((1, 2, 3), 5.0)
-    first = torch.tensor([True, False])[:, None]
-    d = made.distance(near, far, near, torch.where(first, far, near))
+    far, one_far = torch.full((1, 2), 75.0), torch.tensor([[75.0, 0.0]])
+    d = made.deciding(far, one_far)
     assert made.contact(d).tolist() == [[True, False]]
     assert made.split(1) is made.places.split(1)
     torch.testing.assert_close(made.places.share, touched.float().mean(0), atol=0.02, rtol=0)
@@ -167,7 +176,37 @@ def test_agreement_by_hand() -> None:
 def test_geometry_and_the_leading_witness_agree_or_not() -> None:
     for z_step, agree in ((9.0, True), (0.1, False)):
         made, _, _ = observed(LATE, w_step=0.1, z_step=z_step)
-        assert made.lead.tolist() == made.agrees.tolist() == [agree]
+        assert made.lead.tolist() == [agree]
+        assert made.agreed.tolist() == [float(agree)]
+
+
+def test_they_must_agree_for_a_while() -> None:
+    made = witnesses()
+    agree = [True] * (AGREED - 1) + [False] + [True] * AGREED
+    seen = []
+    for right in agree:
+        touched = torch.arange(B)[:, None] % 2 > 0
+        w = scattered(1, B, 1, 3)
+        w_next = w + 0.01 * scattered(2, B, 1, 3) + 9.0 * touched[..., None]
+        predicted = touched if right else ~touched
+        made.scenes.split(0).reset()  # only this batch counts
+        made.observe(w, w_next, w, w, predicted, scattered(3, B, 1), NO_RANK, EARLY)
+        seen.append(bool(made.agrees))
+    assert seen.index(True) == len(agree) - 1
+
+
+def test_an_object_that_starts_anew_has_no_past() -> None:
+    made, _, _ = two_objects(LATE, z_step=9.0)
+    kept = {name: x.clone() for name, x in made.places.split(0).state_dict().items()}
+    made.lead.fill_(True)
+    made.agreed.fill_(9.0)
+    made.restart(1)
+    assert made.lead.tolist() == [True, False]
+    assert made.agreed[1] == 0
+    assert made.part[1] == 0.5
+    fresh = Split().state_dict()
+    torch.testing.assert_close(dict(made.places.split(1).state_dict()), dict(fresh), equal_nan=True)
+    torch.testing.assert_close(dict(made.places.split(0).state_dict()), kept, equal_nan=True)
 
 
 def few_of(touched: Tensor) -> Tensor:

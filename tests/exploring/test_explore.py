@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from contextlib import suppress
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 from gymnasium.spaces import Box
 
 import palpate
+from palpate import folders
 from palpate.collecting.blocks import BLOCK_ROWS
 from palpate.collecting.origins import stepped
 from palpate.collecting.parts import Parts, Stopped
@@ -186,7 +189,7 @@ class TestResume:
             (module.api, "fit"),
             (module, "remove"),
             (module.Table, "add"),
-            (module.Representation, "save"),
+            (module.api, "save_model"),
             (module, "fit_steering"),
         )
         out, resume, starts = tmp_path / "out", False, 0
@@ -218,20 +221,80 @@ class TestResume:
         with pytest.raises(Stopped, match="128 of 256 triples are kept"):
             explored(tmp_path / "out", Interrupting())
 
-    def test_overwriting(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It removes the old exploration, before the new one begins, and nothing else."""
+    def test_overwriting(self, done: Path, tmp_path: Path, trusting: None) -> None:
+        """The old exploration stays until the new one is complete, whatever happens; files of the user stay."""
+        out = shutil.copytree(done, tmp_path / "out")
+        for name in ("mine.txt", "model/mine.txt"):
+            (out / name).write_text("kept")
+        old, other = contents(out), {"seed": 3}
+        for name, function in (("write", Parts), ("fit", module.api)):
+            with pytest.MonkeyPatch.context() as patch:
+                Killer(patch, (function, name))
+                with pytest.raises(Killed):
+                    explored(out, overwrite=True, **other)
+            assert contents(out) == old
+            palpate.load(out / "model")
+        with pytest.raises(ValueError, match="overwriting was made with other settings: .*resume with the same"):
+            explored(out, resume=True, chosen_moves=0.3)
+        explored(out, resume=True, **other)
+        explored(tmp_path / "straight", **other)
+        assert contents(out) == contents(tmp_path / "straight") != old
+        assert {path.name for path in out.iterdir()} == {path.name for path in done.iterdir()} | {"mine.txt"}
+        assert (out / "model" / "mine.txt").read_text() == "kept"
+        assert str(out / "triples.h5") in palpate.load(out / "model").facts["data"]
+        assert f'data = "{out / "triples.h5"}"' in (out / "model" / "run.toml").read_text()
+
+    def test_overwriting_what_was_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All of its files are removed, and nothing else."""
         out = tmp_path / "out"
-        out.mkdir()
-        (out / "explore.json").write_text("{}")  # of an exploration that was killed at once
-        with pytest.raises(FileExistsError, match=r"holds an exploration; continue it \(resume=True, --resume\)"):
+        monkeypatch.setattr(module, "trusted", lambda quality: True)
+        with pytest.MonkeyPatch.context() as patch:
+            Killer(patch, (module, "fit_steering"))
+            with pytest.raises(Killed):
+                explored(out)
+        assert {"rounds", "explore.json", "triples.h5", "triples.h5.parts"} <= {path.name for path in out.iterdir()}
+        with pytest.raises(
+            FileExistsError, match=r"out exists; resume the exploration there \(resume=True, --resume\)"
+        ):
             explored(out)
         (out / "mine.txt").write_text("kept")
-        (out / "rounds").mkdir()
-        (out / "triples.h5").write_text("old")
-        monkeypatch.setattr(module._Exploration, "run", lambda self: None)
         explored(out, overwrite=True)
-        assert {path.name for path in out.iterdir()} == {"explore.json", "mine.txt"}
-        assert json.loads((out / "explore.json").read_text())["rounds"] == "128 256 300"
+        assert {path.name for path in out.iterdir()} == {
+            "explore.json", "rounds.jsonl", "triples.h5", "model", "mine.txt"
+        }  # fmt: skip
+
+    def test_killed_while_the_new_one_is_put_in_place(self, done: Path, tmp_path: Path) -> None:
+        """After each step of it, resuming finishes the work; a model that is there is whole."""
+        explored(tmp_path / "new", seed=3)
+        new = contents(tmp_path / "new")
+        for steps in count(1):
+            out = shutil.copytree(done, tmp_path / str(steps))
+            shutil.copytree(tmp_path / "new", out / folders.OVERWRITING)
+            left = iter(range(steps - 1))
+            killed = False
+
+            def dying(act: Callable[..., None], left: Iterator[int] = left) -> Callable[..., None]:
+                def acting(*arguments: Any, **options: Any) -> None:
+                    nonlocal killed
+                    killed = killed or next(left, None) is None
+                    if killed:
+                        raise Killed
+                    act(*arguments, **options)
+
+                return acting
+
+            with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+                for owner, name in ((os, "replace"), (Path, "unlink")):
+                    patch.setattr(owner, name, dying(getattr(owner, name)))
+                folders.put_in_place(module.EXPLORATIONS, out / folders.OVERWRITING, out)
+            if (out / "model" / "config.json").exists():
+                palpate.load(out / "model")
+            explored(out, resume=True, seed=3)
+            assert contents(out) == new
+            assert not (out / folders.OVERWRITING).exists()
+            if not killed:
+                break
+        assert steps > 10
 
 
 class TestRefusals:
@@ -247,7 +310,7 @@ class TestRefusals:
             ({"fit": {"chosen_moves": 0.3}}, "fit holds 'chosen_moves', .* for all models; give it to explore itself"),
             ({"fit": {"watch": print}}, "fit holds 'watch', .* for all models; leave it out"),
             ({"fit": {"method": "vae"}}, "predict no contacts, so that no move can be chosen"),
-            ({"fit": {"steps": -1}}, "steps is -1; allowed is 1 or more"),
+            ({"fit": {"steps": -1}}, r"steps is -1; allowed is 1 to 2\*\*62"),
             ({"fit": {"batch_size": 127}}, "after the first round: there are 128 triples for batches of 127"),
             ({"fit": {"refine": True}}, "after the first round: refine is True; leave it out"),
             ({"fit": {"encoder": "small"}}, "after the first round: the encoder for vectors is 'small'"),
@@ -280,7 +343,7 @@ class TestRefusals:
         assert not (tmp_path / "out").exists()
 
     def test_moves_of_any_action_space_if_none_is_chosen(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module._Exploration, "run", lambda self: None)
+        monkeypatch.setattr(module._Exploration, "run", lambda self, folder: None)
         explored(tmp_path / "out", Stroller, chosen_moves=0.0)
 
     @pytest.mark.parametrize(
@@ -289,11 +352,12 @@ class TestRefusals:
             (lambda content: content[:-20], "line 3 is not a round"),
             (lambda content: b"\xff\n" + content, "line 1 is not a round"),
             (lambda content: b"[1]\n", "line 1 is not a round"),
+            (lambda content: b"[" * 10**5, "line 1 is not a round"),
             (lambda content: content[: content.index(b"\n") + 1], "it has 1 rounds, which is too few for 300 triples"),
             (lambda content: b"", "it has 0 rounds, which is too few for 300 triples"),
             (lambda content: content[content.index(b"\n") + 1 :], "its rounds are not those of this exploration"),
         ],
-        ids=["cut line", "not text", "not an object", "cut after a line", "empty", "cut before a line"],
+        ids=["cut line", "not text", "not an object", "nested", "cut after a line", "empty", "cut before a line"],
     )
     def test_a_damaged_table(self, cut: Callable[[bytes], bytes], says: str, done: Path, tmp_path: Path) -> None:
         out = tmp_path / "out"
@@ -304,18 +368,45 @@ class TestRefusals:
             explored(out, resume=True)
         assert "\n" not in str(error.value)
 
+    def test_damaged_triples(self, done: Path, tmp_path: Path) -> None:
+        """The error names the file, wherever the damage is."""
+        path, index = tmp_path / "triples.h5", np.arange(NUM)
+        content, refusals = (done / "triples.h5").read_bytes(), 0
+        whole = module._commands(done / "triples.h5", index)
+        for at in range(0, len(content), len(content) // 500):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :])
+            try:
+                assert module._rows(path) == NUM
+                assert torch.equal(module._commands(path, index), whole)
+            except ValueError as error:
+                if str(path) not in str(error):
+                    raise
+                refusals += 1
+        assert refusals > 10
+
+    @pytest.mark.parametrize("content", ["{", "[" * 10**5], ids=["cut", "nested"])
+    def test_damaged_settings(self, content: str, done: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        shutil.copytree(done, out)
+        (out / "explore.json").write_text(content)
+        with pytest.raises(ValueError, match=r"explore\.json is damaged, .*overwrite the exploration \(overwrite=True"):
+            explored(out, resume=True)
+
     def test_nothing_to_resume(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="holds no exploration to resume"):
             explored(tmp_path, resume=True)
 
     def test_other_settings(self, done: Path) -> None:
-        with pytest.raises(ValueError, match="chosen_moves was 0.5 and is 0.3; resume with the same ones"):
+        with pytest.raises(ValueError, match="chosen_moves was 0.5 and is 0.3; resume with the same settings"):
             explored(done, resume=True, chosen_moves=0.3)
 
     def test_a_folder_of_something_else(self, tmp_path: Path) -> None:
         (tmp_path / "mine.txt").write_text("kept")
-        with pytest.raises(FileExistsError, match="is not empty; choose another folder"):
+        with pytest.raises(FileExistsError, match="exists; resume the exploration there"):
+            explored(tmp_path)
+        with pytest.raises(ValueError, match="is not an exploration of palpate and is not overwritten; choose another"):
             explored(tmp_path, overwrite=True)
+        assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
     def test_one_process_at_a_time(self, done: Path) -> None:
         with alone(done, inside=True), pytest.raises(Busy, match="another process is working in done"):
@@ -402,8 +493,14 @@ def test_the_command_line(
     tmp_path: Path, command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("palpate.pictures.illustrate", lambda *given, triples: drawn.append(given))
     out = tmp_path / "out"
+
+    def illustrate(*given: Any, triples: Any) -> None:
+        drawn.append(given)
+        with pytest.raises(Busy), alone(out, inside=True):
+            pass
+
+    monkeypatch.setattr("palpate.pictures.illustrate", illustrate)
     arguments = ["explore", "palpate/Sprites-v0", "--num", 260, "--first", 128, "--rounds", 1, "--size", 16]
     code, text, _ = command(*arguments, "--out", out, "--workers", 1, "--steps", 2, "--device", "cpu")
     assert code == 0
@@ -413,4 +510,4 @@ def test_the_command_line(
     code, _, err = command(*arguments, "--out", out)
     assert code == 2
     assert err.count("\n") == 1
-    assert "holds an exploration" in err
+    assert "out exists; resume the exploration there" in err

@@ -5,10 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tilted import Tilted
 from torch import Tensor
 
 from palpate.exploring.steering import fit_steering
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 
 GROUP = Translations(2)
 
@@ -50,3 +51,15 @@ def test_discrete_commands() -> None:
 def test_unrelated_commands_explain_nothing() -> None:
     agent, command = drawn(400, 0, 1, 0), drawn(400, -1, 1, 1)
     assert fit_steering(GROUP, agent, command, drawn(400, -0.1, 0.1, 2)).explained < 0.3
+
+
+def test_poses_of_another_group() -> None:
+    """A pose has three numbers there, and an action two; half of the paths end at a wall."""
+    group, (at, command) = Tilted(), (drawn(400, 0, 1, 0), drawn(400, -1, 1, 1))
+    moved = (at + 2 * command).clamp(0, 1) - at
+    nowhere = torch.zeros(400, 3).double()
+    steering = fit_steering(group, group.act(nowhere, at), command, moved)
+    assert steering.explained > 0.999
+    start, asked = drawn(50, 0, 1, 2), drawn(50, -1, 1, 3)
+    wanted = (start + 2 * asked).clamp(0, 1) - start
+    assert torch.allclose(steering.predict(group.act(nowhere[:50], start), asked), wanted, atol=0.02)

@@ -14,7 +14,7 @@ from palpate.contacts.relocation import Place, Recent
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
-from palpate.methods.contact import Contact, Evidence
+from palpate.methods.contact import Contact
 from palpate.methods.geometric import (
     DOUBT,
     FIRST_RAW_SOFTNESS,
@@ -24,6 +24,7 @@ from palpate.methods.geometric import (
     UNSEEN_DOUBT,
     Geometric,
 )
+from palpate.methods.refinement import Evidence, evidence_of, surprise, uncorrected
 from palpate.objectives.contact import HIDING_COST
 from palpate.objects import NEVER, Objects
 from palpate.quality import assess
@@ -152,7 +153,7 @@ def test_a_better_place_is_taken_once_the_object_is_placed(placed: bool, monkeyp
     torch.testing.assert_close(model.recent.object[0, 0], moved)
     torch.testing.assert_close(model.recent.apart[0, 0], moved.repeat(2))
     evidence = Evidence(z_int, z_int, raw, raw, z_int, torch.zeros(3, 1, dtype=torch.bool))
-    torch.testing.assert_close(model._uncorrected(evidence), moved.expand(3, 2))
+    torch.testing.assert_close(uncorrected(model, evidence), moved.expand(3, 2))
     assert model.head[0].size(raw[:1, :0]).item() == pytest.approx(0.4 if placed else 0.25)
 
 
@@ -537,14 +538,14 @@ class TestTwoObjects:
     def test_refinement(self) -> None:
         model = contact(objects=2, refine=True).eval()
         model.head.placed.copy_(torch.tensor([True, False]))
-        evidence = model._evidence(batch(10))
+        evidence = evidence_of(model, batch(10))
         assert evidence.changed.shape == (10, 2)
-        assert model._uncorrected(evidence).shape == (20, 2)
-        assert model._surprise(evidence).shape == ()
+        assert uncorrected(model, evidence).shape == (20, 2)
+        assert surprise(model, evidence).shape == ()
         for touched in (True, False):  # a path without contact is evidence about o' too
             raw = evidence.raw_next.detach().requires_grad_()
             alike = evidence._replace(raw_next=raw, changed=torch.full((10, 2), float(touched)))
-            (gradient,) = torch.autograd.grad(model._surprise(alike), raw)
+            (gradient,) = torch.autograd.grad(surprise(model, alike), raw)
             positions, hidden = gradient.unflatten(1, (2, -1)).split((2, 1), 2)
             assert positions.any() != touched
             assert hidden.any(0)[:, 0].tolist() == [
@@ -601,6 +602,30 @@ class TestTwoObjects:
         assert first.std().item() == pytest.approx(old[0].std().item(), rel=0.1)
         assert model.raw_softness.tolist() == [FIRST_RAW_SOFTNESS, FIRST_RAW_SOFTNESS, -1]
         assert model.head.offset.tolist() == [[0, 0], [0, 0], [1, 1]]
+
+    def test_and_differ_from_those_of_another_seed(self) -> None:
+        rows = []
+        for seed in (1, 2):
+            settings = config("ball", objects=2)
+            torch.manual_seed(seed)
+            model = Contact(settings)
+            model.slots.counts.copy_(torch.tensor([[99.0, 99.0], [99.0, 0.0], [99.0, 99.0], [0.0, 0.0]]))
+            model.adapt(0.5)
+            rows.append(model.phi_ext.head.weight.detach().chunk(2)[1])
+        assert not torch.equal(*rows)
+
+    def test_a_duplicate_that_started_anew_is_not_placed_by_its_past(self) -> None:
+        model = contact(objects=2)
+        model.head.placed.fill_(True)
+        model.scenes.agreed.fill_(99.0)
+        model.scenes.lead.fill_(True)
+        model.slots.counts.copy_(torch.tensor([[99.0, 99.0], [99.0, 90.0], [99.0, 99.0], [0.0, 0.0]]))
+        model.slots.moves.fill_(99.0)
+        model.adapt(0.33)
+        assert model.head.placed.tolist() == [True, False]
+        assert model.scenes.agrees.tolist() == [True, False]
+        assert model.scenes.lead.tolist() == [True, False]
+        assert model.recent.since.tolist() == [0, int(model.recent.next)]
 
     def test_a_slot_that_may_hold_nothing_has_a_loose_rest(self) -> None:
         model = contact(objects=2)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tilted import Tilted
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from palpate.config import Encoder, ModelConfig, ObjectiveConfig
 from palpate.data.labelled import LabelledBatch
@@ -36,7 +37,8 @@ class Case(NamedTuple):
 
     @property
     def config(self) -> ModelConfig:
-        settled = {"body": "ball", "refine": False, "rest_floor": 0.1} if METHODS[self.method].has_body else {}
+        settled: dict[str, Any] = {} if METHODS[self.method].unsupervised else {"body": "ball"}
+        settled |= {"body": "ball", "refine": False, "rest_floor": 0.1} if METHODS[self.method].has_body else {}
         return ModelConfig(
             method=self.method,
             encoder=self.encoder,
@@ -319,6 +321,7 @@ class TestOutputs:
         encoding = model.encode(batch.o)
         assert seen.agent.shape == (ROWS, model.group.pose_width)
         torch.testing.assert_close(model.group.position(seen.agent), encoding.agent)
+        torch.testing.assert_close(model.pose(batch.o), seen.agent)
         torch.testing.assert_close(seen.objects, encoding.objects)
         assert seen.agent_next.shape == seen.agent.shape
         assert seen.objects_next.shape == seen.objects.shape
@@ -441,3 +444,38 @@ class TestSupervised:
             assert all(term < 1e-10 for term in losses(model, truth).values())
             off = truth._replace(agent=truth.agent + model.inputs.unit * torch.tensor([3.0, 4.0]))
             assert float(losses(model, off)["agent"]) == pytest.approx(25 / 2, rel=1e-4)
+
+
+class HostWork(TorchDispatchMode):
+    """Records what a CUDA graph cannot capture: numbers read by the host, or copied from it, and dynamic shapes."""
+
+    FORBIDDEN = ("aten._local_scalar_dense", "aten.lift_fresh", "aten.nonzero", "aten.masked_select")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(function)
+        self.found += [name for part in self.FORBIDDEN if name.startswith(part)]
+        return function(*args, **(kwargs or {}))
+
+
+def test_host_work_is_recorded() -> None:
+    with HostWork() as work:
+        x = torch.zeros(3)
+        assert not work.found
+        x + torch.as_tensor(1.0)
+        bool(x.any())
+        x.nonzero()
+    assert [name.split(".")[1] for name in work.found] == ["lift_fresh", "_local_scalar_dense", "nonzero"]
+
+
+@pytest.mark.parametrize("case", [*CASES, Case("contact", "mlp", 2, {"objects": 3})], ids=str)
+def test_a_training_step_is_device_work(case: Case) -> None:
+    """Otherwise a GPU could not capture it."""
+    model, given = make(case.config).train(), rows(case.config)
+    generator, progress = torch.Generator().manual_seed(0), torch.tensor(0.6)
+    with HostWork() as work:
+        sum(model.loss(given, generator, progress).terms.values()).backward()
+    assert not work.found

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from palpate.groups import Translations
+from palpate.groups.translations import Translations
 from palpate.objectives.equivariance import chain_equivariance, equivariance
 
 

@@ -14,7 +14,7 @@ from palpate.collecting.collect import collect
 from palpate.data.stream import Stream
 from palpate.envs.registration import world
 from palpate.methods.contact import Contact
-from palpate.methods.store import build
+from palpate.methods.store import build, sealed
 from palpate.representation import load
 from palpate.reproduce.presets import ABLATION, EXPERIMENTS, METHODS, PRESETS, VARIANTS, cases
 from palpate.reproduce.runs import Place
@@ -94,7 +94,7 @@ def test_a_variant_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> N
         ("json:JSONDecoder", "allowed is module:Class for a subclass of palpate.methods.contact:Contact"),
         (f"{__name__}:Nobody", "has no class 'Nobody'"),
     ):
-        path.write_text(text.replace(f"{__name__}:Mine", name))
+        path.write_text(json.dumps(sealed(json.loads(text.replace(f"{__name__}:Mine", name)))))
         with pytest.raises(ValueError, match=says):
             load(tmp_path / "run")
 

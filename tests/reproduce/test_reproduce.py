@@ -1,5 +1,6 @@
 """Whole runs of `palpate reproduce`, with the smallest settings there are."""
 
+import errno
 import json
 import os
 import shlex
@@ -27,7 +28,7 @@ from palpate.reproduce import crew, presets, runs, sets
 from palpate.reproduce.campaign import choose_preset, make_runs, most_jobs, reproduce, tables_and_figures
 from palpate.reproduce.crew import Halted, Outcome
 from palpate.reproduce.presets import Case, cases
-from palpate.reproduce.runs import Place, perform
+from palpate.reproduce.runs import Place, perform, repeat
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted
 from palpate.training.notes import NonFiniteLoss
@@ -185,6 +186,41 @@ class TestRuns:
         assert result(place, second)["settings"]
         assert not place.model(second).exists()
 
+    @pytest.mark.parametrize("what", ["write_json", "write_whole", "copytree"])
+    def test_a_full_disk_costs_no_old_result(self, place: Place, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+        (case,) = vanilla("ours")
+
+        def trained(value: float) -> Any:
+            def measured(case: Case, place: Place, folder: Path, watch: Any) -> Any:
+                folder.mkdir(exist_ok=True)
+                (folder / "weights").write_text(str(value))
+                return {"scores": {"l_test": value}}, {"x": np.full(2, value)}
+
+            return measured
+
+        def full(*given: Any, **more: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def kept() -> tuple[Any, ...]:
+            weights = (place.model(case) / "weights").read_text()
+            return result(place, case)["scores"], np.load(place.result(case).with_suffix(".npz"))["x"][0], weights
+
+        place = replace(place, keep_models=True)
+        for value in (1.0, 2.0):
+            monkeypatch.setattr(runs, "measured", trained(value))
+            if value == 2.0:
+                repeat([case], place)
+                with monkeypatch.context() as patch:
+                    patch.setattr(runs.shutil if what == "copytree" else runs, what, full)
+                    with pytest.raises(OSError, match="No space left"):
+                        perform(case, place)
+                assert kept() == ({"l_test": 1.0}, 1.0, "1.0")
+            assert perform(case, place)
+            assert kept() == ({"l_test": value}, value, str(value))
+        assert {path.name for path in (place.out / "sprites").iterdir()} == {
+            ".runs", "models", "vanilla-ours-0.json", "vanilla-ours-0.npz"
+        }  # fmt: skip
+
     @pytest.mark.slow
     def test_an_unfinished_run_with_another_interval_is_refused(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
@@ -287,12 +323,12 @@ class TestSeveralProcesses:
 
         def copied(*given: Any, **more: Any) -> None:
             copytree(*given, **more)
-            assert not model.exists()
+            assert [path.name for path in model.iterdir()] == ["old"]
 
         copytree = runs.shutil.copytree
         monkeypatch.setattr(runs, "measured", trained)
         monkeypatch.setattr(runs.shutil, "copytree", copied)
-        model.mkdir(parents=True)  # a killed process left a part
+        model.mkdir(parents=True)
         (model / "old").touch()
         assert perform(case, replace(place, keep_models=True))
         assert [path.name for path in model.parent.rglob("*")] == [case.name, "new"]
@@ -502,7 +538,7 @@ class TestCommandLine:
         ("arguments", "says"),
         [
             (["soccer", "--methods", "oars"], "did you mean 'ours'?"),
-            (["sprites", "--steps", 0], "steps is 0; allowed is 1 or more"),
+            (["sprites", "--steps", 0], "steps is 0; allowed is 1 to 2**62"),
             (["sprites", "--jobs", 0], "jobs is 0; allowed is 1 or more"),
             (["sprites", "--device", "cuda", "--preset", "small", "--jobs", 1], "torch sees no GPU here"),
             (["sprite"], "sprite"),

@@ -128,9 +128,20 @@ def test_the_table_needs_the_folder_alone(tmp_path: Path) -> None:
     text = write_table(tmp_path)
     assert (tmp_path / "table.md").read_text() == text
     assert write_table(tmp_path / "empty") is None
-    (tmp_path / "vanilla-ours-0.json").write_text("{")
-    with pytest.raises(ValueError, match="vanilla-ours-0.json is damaged .*delete it"):
-        read_results(tmp_path)
+    for damaged in ("{", "[" * 10**5):
+        (tmp_path / "vanilla-ours-0.json").write_text(damaged)
+        with pytest.raises(ValueError, match="vanilla-ours-0.json is damaged .*delete it"):
+            read_results(tmp_path)
+
+
+def test_results_of_another_format_are_named(tmp_path: Path) -> None:
+    write(tmp_path, ROWS)
+    path = tmp_path / "vanilla-ours-0.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
+    with pytest.warns(
+        UserWarning, match=r"1 of the results in .* another format, such as vanilla-ours-0\.json, and are"
+    ):
+        assert len(read_results(tmp_path)) == len(ROWS) - 1
 
 
 def test_frames_that_differ_by_a_translation_agree(tmp_path: Path) -> None:

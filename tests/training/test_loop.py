@@ -125,6 +125,11 @@ class TestReadings:
             assert row["reading"] == pytest.approx(2 * row["good"], rel=1e-5)
             assert row["learning_rate"] == settings().largest_rate
 
+    @pytest.mark.parametrize("damaged", ['{"step": 12, "go', "[" * 10**5])
+    def test_rows_are_read_up_to_a_damaged_line(self, damaged: str, tmp_path: Path) -> None:
+        (tmp_path / "metrics.jsonl").write_text(f'{{"step": 4}}\n{damaged}\n{{"step": 8}}\n')
+        assert read_log(tmp_path / "metrics.jsonl") == [{"step": 4}]
+
     def test_watch_sees_what_is_logged(self, tmp_path: Path) -> None:
         seen: list[dict[str, Any]] = []
         trained("set", folder=tmp_path, watch=lambda step, readings: seen.append({"step": step, **readings}))

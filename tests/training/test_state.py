@@ -72,6 +72,19 @@ def test_resume_equals_straight_through(kind: str, tmp_path: Path, monkeypatch: 
     assert [bool((each.reach != 1).all()) for each in corrections] == [True] * refine  # the refinement took place
 
 
+@pytest.mark.slow
+def test_slots_that_start_anew_do_so_in_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    select_at_once(monkeypatch)
+    straight = trained("set", objects=3)
+    with pytest.raises(Interrupted, match="stopped after step 8 of 12"):
+        trained("set", objects=3, folder=tmp_path, watch=stop_at(8))
+    groups, _ = read_state(tmp_path / "checkpoint" / "state.safetensors")
+    assert 0 < int(groups["model"]["slots.rounds"]) < 8
+    resumed = trained("set", objects=3, folder=tmp_path)
+    assert int(straight.slots.rounds) == 8
+    assert same(weights(straight), weights(resumed))
+
+
 @pytest.mark.parametrize(
     ("kind", "vitals"),
     [("pool", {"pool": 4}), ("chosen moves", {"chosen_moves": 0.5}), ("oversampled", {"contact_share": 0.5})],
@@ -151,6 +164,20 @@ def test_the_best_weights_survive_a_stop(tmp_path: Path) -> None:
         trained("set", config, watch=stop_at(4), **options(0))
     assert same(weights(trained("set", config, **options(4))), snapshots[4])
     assert not same(snapshots[4], snapshots[12])
+
+
+def test_restored_weights_do_not_depend_on_the_file(tmp_path: Path) -> None:
+    """A view of the file would change with it, and keep a replaced file's disk space."""
+    options = {"criterion": "held_out", "evaluate": lambda model: {"held_out": 1.0}}
+    trained("set", settings(evaluate_every=4), folder=tmp_path, **options)
+    run = Run(make_model(), resident(), settings(), torch.device("cpu"))
+    restore(run, tmp_path)
+    before = {name: x.clone() for name, x in run.best.items()}
+    path = tmp_path / "checkpoint" / "state.safetensors"
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    assert before
+    assert same(run.best, before)
 
 
 def test_stopped_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,22 +76,24 @@ def select_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palpate.methods.located, "SEPARABLE", -math.inf)
 
 
-def make_model(picture: bool = False, *, body: str = "ball", refine: bool = False) -> Model:
+def make_model(picture: bool = False, *, body: str = "ball", refine: bool = False, objects: int = 1) -> Model:
     torch.manual_seed(0)
     return build(
         ModelConfig(
             encoder="small" if picture else "mlp",
             observation_shape=WORLD.observation_shape if picture else (4,),
             n=2,
-            objective=ObjectiveConfig(body=body, refine=refine, rest_floor=0.02),
+            objective=ObjectiveConfig(body=body, refine=refine, rest_floor=0.02, objects=objects),
         )
     )
 
 
-def trained(kind: str, config: SettledTraining | None = None, *, refine: bool = False, **options: Any) -> Model:
+def trained(
+    kind: str, config: SettledTraining | None = None, *, refine: bool = False, objects: int = 1, **options: Any
+) -> Model:
     """A new model, trained on a new feed."""
     made = feed(kind)
-    model = make_model(isinstance(made, Selected), refine=refine)
+    model = make_model(isinstance(made, Selected), refine=refine, objects=objects)
     try:
         train(model, made, config or settings(), **options)
     finally:

@@ -11,12 +11,14 @@ from palpate.cli.bench import Bench
 from palpate.cli.check import Check
 from palpate.cli.collect import Collect
 from palpate.cli.demo import Demo
+from palpate.cli.encode import Encode
 from palpate.cli.evaluate import Evaluate
 from palpate.cli.explore import Explore
 from palpate.cli.export import Export
 from palpate.cli.parsing import UsageError, parse
 from palpate.cli.reproduce import Reproduce
 from palpate.cli.train import Train
+from palpate.cli.view import View
 
 VERBS = {
     "demo": Demo,
@@ -25,6 +27,8 @@ VERBS = {
     "check": Check,
     "train": Train,
     "evaluate": Evaluate,
+    "encode": Encode,
+    "view": View,
     "export": Export,
     "reproduce": Reproduce,
     "bench": Bench,
@@ -36,6 +40,7 @@ def main() -> None:
     """Run one verb. Exit codes: 0 done, 1 our bug, with its traceback, 2 the user's mistake, in one line, 3 `check`
     found blocking problems, 130 interrupted."""
     arguments = sys.argv[1:] or ["--help"]
+    warnings.simplefilter("ignore", FutureWarning)  # of dependencies, about their own future
     warnings.formatwarning = lambda message, *where: f"palpate: {message}\n"
     try:
         if arguments[0] in ("--help", "--help-all", "-h", "--version"):
@@ -60,7 +65,9 @@ def main() -> None:
         _explain(error, arguments)
 
 
-def parsed(arguments: list[str]) -> Demo | Collect | Explore | Check | Train | Evaluate | Export | Reproduce | Bench:
+def parsed(
+    arguments: list[str],
+) -> Demo | Collect | Explore | Check | Train | Evaluate | Encode | View | Export | Reproduce | Bench:
     """The verb of a command line, with its options."""
     name, *rest = arguments
     if name not in VERBS:

@@ -1,29 +1,33 @@
 """palpate check."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from palpate.cli.parsing import Positional
+from palpate.data.logs.options import LogOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Check whether positions can be learned from a file of triples.
+    """Check whether positions can be learned from triples or from a robot's log.
 
     The check reads the arrays, then trains a small model for less than a minute. Exit code 3: there are blocking
-    problems. See docs/guide/own-data.md.
+    problems. See docs/guide/own-data.md and docs/guide/logs.md.
     """
 
     log: Positional[Path]
-    """HDF5 file of triples or of episodes."""
+    """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic or diffusion policy (zarr)."""
     probe: bool = True
     """Whether to include the short training run. Default: it is included."""
+    reading: LogOptions = field(default_factory=LogOptions)
 
     def __call__(self) -> None:
+        from palpate.data.logs.log import open_log
         from palpate.doctor.check import check
 
-        found = check(self.log, probe=self.probe, progress=True)
+        with open_log(self.log, self.reading) as triples:
+            found = check(triples, probe=self.probe, progress=True)
         print(found)
         if not found.good:
             sys.exit(3)

@@ -16,13 +16,11 @@ CHOSEN_MOVES = 0.5
 class Explore:
     """Collect triples while learning from them: the model chooses part of the moves.
 
-    The first round has random moves. After each round a model is trained on all triples so far. In the next round it
-    chooses half of the moves: of 32 drawn moves, the one whose contact is least certain. Each round doubles the number
-    of triples.
+    The first round has random moves. After each round a model is trained on all triples so far. In the next round, half
+    of the moves are chosen: of 32 drawn moves, the one whose contact is least certain. Each round doubles the triples.
 
-    OUT is a folder. triples.h5 holds the triples, as in palpate collect; rounds.jsonl has a line for each round; model
-    is the run of the last model, with its report. After Ctrl-C, --resume continues the exploration. The options are
-    those of palpate collect and palpate train. Our worlds are stepped like any other environment
+    OUT is a folder: triples.h5 holds the triples, rounds.jsonl a line for each round, and model the last run with its
+    report. After Ctrl-C, --resume continues. The options are those of collect and train
     (docs/guide/own-environment.md).
 
       palpate explore palpate/Soccer-v0 --num 4000 --out runs/soccer
@@ -52,7 +50,7 @@ class Explore:
     resume: bool = False
     """Continue a stopped exploration with the same settings."""
     force: bool = False
-    """Overwrite an exploration."""
+    """Start again; the old exploration stays until the new one is complete."""
     environment: Environment = field(default_factory=Environment)
     scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -60,6 +58,7 @@ class Explore:
     def __call__(self) -> None:
         from palpate.data.labelled import Labelled
         from palpate.data.transitions import Transitions
+        from palpate.disk import alone
         from palpate.exploring.explore import MODEL, ROUNDS, TRIPLES, explore
         from palpate.exploring.rounds import Round, Table
         from palpate.pictures import illustrate
@@ -88,6 +87,7 @@ class Explore:
         )
         folder = self.out / MODEL
         with (
+            alone(self.out, inside=True),
             Transitions.open(self.out / TRIPLES) as triples,
             nullcontext() if self.test is None else Labelled.open(self.test) as test,
         ):

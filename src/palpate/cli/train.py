@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
+from palpate.data.logs.options import NAMES, LogOptions
 
 if TYPE_CHECKING:
     from palpate.data.labelled import Labelled
@@ -13,23 +14,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Learn a representation from a file of triples or from a streamed world.
+    """Learn a representation from triples, a robot's log or a streamed world.
 
     The run is a folder. Ctrl-C saves it, and --resume continues it. Settings that are left out are chosen and shown.
 
       palpate train --data log.h5 --out runs/mine
+      palpate train --data pusht/ --position 'observation.state[:2]' --out runs/p
       palpate train --env palpate/Sprites-v0 --out runs/sprites
       palpate train --config runs/mine/run.toml --seed 1 --out runs/again
     """
 
     SHOWN: ClassVar = (
-        "data", "env", "out", "test", "config", "resume", "force", "encoder", "body", "objects", "egocentric",
-        "steps", "seed", "device",
+        "data", "observation", "position", "stride", "env", "out", "test", "config", "resume", "force", "encoder",
+        "body", "objects", "egocentric", "steps", "seed", "device",
     )  # fmt: skip
-    REPLACES: ClassVar = {"data": ("env", "size", "contact_share"), "env": ("data",)}
+    REPLACES: ClassVar = {"data": ("env", "size", "contact_share"), "env": ("data", *NAMES)}
 
     data: Path | None = None
-    """HDF5 file of triples."""
+    """File of triples, or a log: see docs/guide/logs.md."""
     env: str | None = None
     """World to stream from instead, for instance palpate/Sprites-v0."""
     size: int | None = None
@@ -56,12 +58,14 @@ class Train:
     """Continue a stopped run."""
     force: bool = False
     """Overwrite an existing run."""
+    reading: LogOptions = field(default_factory=LogOptions)
     scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __call__(self) -> None:
         from palpate.api import fit
-        from palpate.data.transitions import Transitions
+        from palpate.data.logs.log import open_log
+        from palpate.disk import alone
         from palpate.envs.registration import stream_world
         from palpate.pictures import illustrate
         from palpate.plan import Asked
@@ -75,28 +79,32 @@ class Train:
         if options and self.env is None:
             name, value = next(iter(options.items()))
             raise ValueError(f"{name} is {value}, but the triples of --data are fixed; it is for a world of --env")
+        if self.reading.given and self.env is not None:
+            name, value = next(iter(self.reading.given.items()))
+            raise ValueError(f"{name} is {value!r}, but the triples come from a world; it is for a log of --data")
         _ = Asked(method=self.method, objective=self.objective, scene=self.scene).name  # refuses unknown names
         demand_place(self.out, resume=self.resume, overwrite=self.force)
-        source: Any = self.data
-        if self.env is not None:
-            source = stream_world(self.env, device=training_device(self.training), **options)
-        test = self._test(options)
-        model = fit(
-            source,
-            out=self.out,
-            method=self.method,
-            objective=self.objective,
-            encoder=self.encoder,
-            shrink=self.shrink,
-            training=self.training,
-            test=test if self.test is None else self.test,
-            resume=self.resume,
-            overwrite=self.force,
-            **vars(self.scene),
-        )
-        print(f"{model!r}")
-        with nullcontext() if self.data is None else Transitions.open(self.data) as triples:
-            scores = illustrate(self.out, model, test, f"palpate train: {self.env or self.data}", triples=triples)
+        with nullcontext() if self.data is None else open_log(self.data, self.reading) as triples:
+            source: Any = self.data if triples is None or not triples.recipe else triples
+            if self.env is not None:
+                source = stream_world(self.env, device=training_device(self.training), **options)
+            test = self._test(options)
+            model = fit(
+                source,
+                out=self.out,
+                method=self.method,
+                objective=self.objective,
+                encoder=self.encoder,
+                shrink=self.shrink,
+                training=self.training,
+                test=test if self.test is None else self.test,
+                resume=self.resume,
+                overwrite=self.force,
+                **vars(self.scene),
+            )
+            print(f"{model!r}")
+            with alone(self.out, inside=True):
+                scores = illustrate(self.out, model, test, f"palpate train: {self.env or self.data}", triples=triples)
         if scores is not None:
             print(f"\n{scores}\n")
         print(f"Read     {self.out / 'report.html'}")

@@ -4,7 +4,6 @@ Each part is an ordinary file of triples, named by its rows and written whole. A
 process the parts can be read, and the collection can be resumed.
 """
 
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from palpate import __version__
 from palpate.collecting.blocks import BLOCK_ROWS, Packed, Span, described, dropped, spans
 from palpate.data.arrays import VIEWS
 from palpate.data.files import attributes_of, new_file, open_hdf5, read_from, require_writable
-from palpate.disk import as_json, write_whole
+from palpate.disk import as_json, from_json, write_whole
 from palpate.settings import demand_same, require_one
 
 NOTE = "collection.json"
@@ -123,7 +122,7 @@ class Parts:
         if not self.folder.exists() or all(path.match(LEFTOVER) for path in self.folder.iterdir()):
             return None
         try:
-            note: dict[str, Any] = json.loads((self.folder / NOTE).read_bytes())
+            note: dict[str, Any] = from_json((self.folder / NOTE).read_bytes())
             _ = note["settings"], note["overwrite"]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ValueError(

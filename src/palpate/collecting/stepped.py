@@ -13,11 +13,13 @@ from typing import Any, NamedTuple, Protocol, final
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium.spaces import Box, flatten
 
 from palpate.collecting.blocks import BLOCK_ROWS
 from palpate.collecting.readings import Moment, Reader, described, read
 from palpate.collecting.stepping import READINGS, STATES, Stepping
+from palpate.groups import group_of_displacements
 
 REJECTED = ("grazing", "unsettled")  # entries of info that mark steps to drop
 MOST_DROPPED = 200  # consecutive dropped triples after which collecting fails
@@ -122,7 +124,7 @@ class Stepped:
             if not motion.faults:
                 consecutive, used = 0, True
                 after = self._look(motion.now)
-                a = motion.displacement if before.position is None else after.position - before.position
+                a = motion.displacement if before.position is None else _between(before.position, after.position)
                 truth = self._truth_between(before.state, after.state, motion.contact)
                 yield _Row(before.observation, a, after.observation, truth, episode, motion.command)
             elif (consecutive := consecutive + 1) >= MOST_DROPPED:
@@ -317,6 +319,12 @@ class _Motion:
     def lose(self, fault: str) -> None:
         self.faults.add(fault)
         self.lost = True
+
+
+def _between(position: np.ndarray, position_next: np.ndarray) -> np.ndarray:
+    """The action that leads from one position [n] of the agent to another."""
+    group = group_of_displacements(len(position))
+    return group.between(torch.from_numpy(position), torch.from_numpy(position_next)).numpy()
 
 
 def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:

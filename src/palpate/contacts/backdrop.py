@@ -8,7 +8,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from palpate.groups import Group
+from palpate.groups.base import Group
 
 PICTURES = 600  # in the grid, approximately
 REACH = 2.0  # standard deviations of the agent's positions that the grid covers; a uniform distribution reaches 1.73

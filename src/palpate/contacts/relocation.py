@@ -14,10 +14,12 @@ from torch.nn import functional as F
 
 from palpate.geometry import Segment
 
+SEARCH_AT = (0.25, 0.35, 0.45, 0.55, 0.65)  # shares of the run at which a better place is searched
 WINDOW = 4096  # stored triples
 FEWEST = 1024  # stored triples that a search needs
 PLACES, REACH = 144, 1.5  # places to compare, about; how far they are from the present one along each axis, in radii
 SMALLER = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)  # radii to compare, relative to the present one
+MOST_AXES = 6  # that cells divide
 CELLS, OUTLIERS = 64, 0.01  # cells of relative positions; share of positions beyond the borders of all cells
 ROUNDS = 8  # of expectation maximisation
 FIRST_RATE, LEAST_RATE = 0.2, 1e-3  # of hidden objects at first; of changes, and of none
@@ -40,6 +42,8 @@ class Recent(nn.Module):
         self.apart = nn.Buffer(torch.zeros(WINDOW, count, 2 * n))  # objects relative to the agent, in o and in o'
         self.changed = nn.Buffer(torch.zeros(WINDOW, count, dtype=torch.bool))
         self.next = nn.Buffer(torch.zeros((), dtype=torch.long))  # rows stored so far
+        self.searches = nn.Buffer(torch.zeros((), dtype=torch.long))  # so far
+        self.since = nn.Buffer(torch.zeros(count, dtype=torch.long))  # rows stored before each object started anew
 
     @torch.no_grad()
     def store(self, path: Segment, position: Tensor, apart: Tensor, apart_next: Tensor, changed: Tensor) -> None:
@@ -56,10 +60,23 @@ class Recent(nn.Module):
         self.object[:, index] += offset
         self.apart[:, index] += offset.repeat(2)
 
+    def due(self, share: float) -> bool:
+        """Whether a search is due at this `share` of the run."""
+        before, due = int(self.searches), sum(share >= at for at in SEARCH_AT)
+        self.searches.fill_(due)
+        return due > before
+
+    def restart(self, index: int) -> None:
+        """Forget the stored positions of one object."""
+        self.since[index] = self.next
+
     def better_place(self, index: int, radius: Tensor, *, resize: bool) -> Place | None:
-        """The best place of object `index`, if it is clearly better than the present one; waits for the device."""
-        count = min(int(self.next), WINDOW)
-        if count < FEWEST:
+        """The best place of object `index`, if it is clearly better than the present one; waits for the device.
+
+        None while some stored rows are older than an object that started anew.
+        """
+        count, since = min(int(self.next), WINDOW), int(self.since[index])
+        if count < FEWEST or (since > 0 and int(self.next) - since < WINDOW):
             return None
         path = Segment(self.start[:count], self.move[:count])
         position, changed = self.object[:count, index], self.changed[:count, index]
@@ -130,10 +147,14 @@ def _summed(cells: Tensor, weights: list[Tensor]) -> Tensor:
 
 
 def _cells(apart: Tensor) -> Tensor:
-    """Cells `[N, c]` of positions [N, n] relative to the agent: 1 for the own cell, else 0."""
+    """Cells `[N, c]` of positions [N, n] relative to the agent: 1 for the own cell, else 0.
+
+    Above `MOST_AXES` dimensions the axes along which positions vary most decide.
+    """
+    apart = apart[:, apart.var(0).topk(min(apart.shape[1], MOST_AXES)).indices.sort().values]
     n = apart.shape[1]
     side = max(2, int(CELLS ** (1 / n) + 1e-9))
     low, high = apart.quantile(OUTLIERS, 0), apart.quantile(1 - OUTLIERS, 0)
     along = ((apart - low) / (high - low).clamp(min=1e-9) * side).long().clamp(0, side - 1)
-    number = (along * side ** torch.arange(n, device=apart.device)).sum(1).clamp(max=CELLS - 1)
+    number = (along * side ** torch.arange(n, device=apart.device)).sum(1)
     return F.one_hot(number, CELLS).to(apart.dtype)

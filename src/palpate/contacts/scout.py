@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from palpate.config import ModelConfig
 from palpate.contacts.backdrop import Backdrop
 from palpate.contacts.split import Split
-from palpate.groups import Group
+from palpate.groups.base import Group
 from palpate.inputs import Inputs
 from palpate.networks import Branch, make_encoder
 from palpate.objectives.contact import levelled

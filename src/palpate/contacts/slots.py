@@ -78,9 +78,10 @@ class Slots(nn.Module):
     def renew(self, share: float) -> list[int]:
         """Indices of the spare slots if they are due to start anew at this `share` of the run, else none. Resets their
         counts."""
-        if len(self) == 1 or self.rounds >= len(RENEW_AT) or share < RENEW_AT[int(self.rounds)]:
+        due = sum(share >= at for at in RENEW_AT)
+        if len(self) == 1 or due <= self.rounds:
             return []
-        self.rounds.add_(1)
+        self.rounds.fill_(due)
         spare = self.spare
         self.counts.masked_fill_(spare, 0.0)
         self.moves.masked_fill_(spare[:, None] | spare, 0.0)

@@ -71,6 +71,11 @@ class Split(nn.Module):
         self.predicted = nn.Buffer(torch.zeros(()))  # share of paths that geometry predicts to touch
 
     @torch.no_grad()
+    def reset(self) -> None:
+        """Forget all distances."""
+        self.load_state_dict(Split(on=self.on, window=self.window, floor=self.floor).state_dict())
+
+    @torch.no_grad()
     def update(self, distances: Tensor, unrelated: Tensor, touching: Tensor | None = None) -> None:
         """Store d_W of a batch and of unrelated pairs, `[b]` each, and update the threshold.
 
@@ -92,6 +97,14 @@ class Split(nn.Module):
             ordered = unrelated.sort().values  # NaN, the empty slots, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
         self._judge(self.scaled(distances.nan_to_num(1.0)), known, touching)
+        if not self.window:
+            self.valley.copy_(self._stored_valley())
+
+    def _stored_valley(self) -> Tensor:
+        """The valley of all stored distances."""
+        scaled, known = self.scaled(self.distances.nan_to_num(1.0)), ~self.distances.isnan()
+        cut = otsu(scaled, known)
+        return _between(scaled, (scaled > cut) & known, (scaled <= cut) & known, cut)[0]
 
     def _judge(self, scaled: Tensor, known: Tensor, touching: Tensor | None = None) -> None:
         cut = otsu(scaled, known)

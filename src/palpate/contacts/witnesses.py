@@ -17,6 +17,7 @@ from palpate.objectives.contact import responsibility
 
 FORGETS = 0.01  # weight of a batch in the running average of each object's part
 GAIN = 0.02  # positions lead if their Youden's index exceeds that of W by more than this
+AGREED = 40  # steps in a row in which geometry and a witness must agree; in a single one they may agree by chance
 PLACES_FROM = 0.4  # share of the run after which positions may lead; before, they are too inaccurate
 
 
@@ -30,9 +31,10 @@ class Witnesses(nn.Module):
         count = len(places)
         self.lead = nn.Buffer(torch.zeros(count, dtype=torch.bool))  # whether positions lead, [k]
         self.part = nn.Buffer(torch.full((count,), 1 / count))  # of the changes, that each object is responsible for
+        self.agreed = nn.Buffer(torch.zeros(count))  # steps in a row in which geometry and the witness agreed
 
     def __len__(self) -> int:
-        return len(self.scenes)
+        return len(self.places)
 
     @property
     def width(self) -> int:
@@ -70,11 +72,12 @@ class Witnesses(nn.Module):
             self.lead.copy_((progress >= PLACES_FROM) & better & as_separate)
             part = responsible.sum(0) / by_scene.sum().clamp(min=1)
             self.part.lerp_(torch.where(by_scene.any(), part, self.part), FORGETS)
+            self.agreed.add_(1).mul_(self._leading(lambda witness: witness.agrees))
         return torch.where(self.lead, by_place, responsible)
 
-    def distance(self, w: Tensor, w_next: Tensor, z: Tensor, z_next: Tensor) -> Tensor:
-        """Squared distances `[b, k]` of positions if they decide, else of W."""
-        return torch.where(self.by_position, self.places.distance(z, z_next), self.scenes.distance(w, w_next))
+    def deciding(self, scenes: Tensor, places: Tensor) -> Tensor:
+        """Squared distances `[b, k]`: those of positions [b, k] if they decide, else those in W [b, s]."""
+        return torch.where(self.by_position, places, scenes)
 
     def contact(self, distances: Tensor) -> Tensor:
         """Changes `[b, k]` bool for distances."""
@@ -100,8 +103,14 @@ class Witnesses(nn.Module):
 
     @property
     def agrees(self) -> Tensor:
-        """Whether geometry explains the changes of each object, `[k]` bool."""
-        return self._leading(lambda witness: witness.agrees)
+        """Whether geometry explains the changes of each object, and has done so for a while, `[k]` bool."""
+        return self.agreed >= AGREED
+
+    @torch.no_grad()
+    def restart(self, index: int) -> None:
+        """Forget what is known of one object."""
+        self.places.split(index).reset()
+        self.lead[index], self.part[index], self.agreed[index] = False, 1 / len(self), 0
 
     def _leading(self, answer: Callable[[Scenes], Tensor]) -> Tensor:
         return torch.where(self.by_position, answer(self.places), answer(self.scenes))
@@ -124,7 +133,8 @@ class Witnesses(nn.Module):
         """The separation of the worst split."""
         return min(self.split(i).separation() for i in range(len(self)))
 
-    def recall(self, distances: Tensor, touching: Tensor) -> None:
-        """Take the thresholds from distances [N, k] of held-out triples; see `Split.recall`."""
-        for i in range(len(self)):
-            self.split(i).recall(distances[:, i], touching[:, i])
+    def recall(self, scenes: Tensor, places: Tensor, touching: Tensor) -> None:
+        """Take the thresholds from distances of held-out triples, in W [N, s] and of positions [N, k]; see
+        `Split.recall`. `touching` [N, k] bool: whether geometry predicts a contact."""
+        self.scenes.recall(scenes, touching.any(1, keepdim=True).expand_as(scenes))
+        self.places.recall(places, touching)

@@ -1,6 +1,5 @@
 """`palpate reproduce control`: train the missing representations, then PPO from each of them."""
 
-import json
 import time
 from collections.abc import Collection
 from contextlib import closing
@@ -17,7 +16,7 @@ from palpate.representation import load
 from palpate.reproduce.campaign import Report, make_runs
 from palpate.reproduce.presets import Case, Preset, cases
 from palpate.reproduce.provenance import provenance
-from palpate.reproduce.results import FORMAT
+from palpate.reproduce.results import FORMAT, read_json
 from palpate.reproduce.runs import Place, Watch, measured
 from palpate.training.loop import training_device
 
@@ -46,7 +45,7 @@ class Game:
 
     def settings(self) -> dict[str, Any]:
         """All that the numbers depend on, ready for JSON."""
-        trained = {} if self.model is None else json.loads((self.model / "config.json").read_bytes())
+        trained = {} if self.model is None else read_json(self.model / "config.json")
         return {
             "representation": self.representation,
             "seed": self.seed,
@@ -164,7 +163,7 @@ def demand_models(planned: list[Case], place: Place) -> None:
         path = place.result(case)
         if not place.is_done(case) or place.model(case).exists():
             continue
-        if json.loads(path.read_text(encoding="utf-8")).get("diverged"):
+        if read_json(path).get("diverged"):
             raise ValueError(f"{path}: {DIVERGED}; choose the others with --methods")
         raise ValueError(
             f"{path} exists, but its model was not kept; choose another folder with --out, or make it again with "

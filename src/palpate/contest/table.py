@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from palpate.contest.compare import REACHED, Contestant, Interval, contest, curve, grouped
 from palpate.disk import write_whole
-from palpate.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION, blank, panel, png
+from palpate.figures import blank, panel, png
+from palpate.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION
 from palpate.reproduce.results import Row, read_results, write_json
 from palpate.reproduce.statistics import Array, interquartile_mean, stratified_bootstrap
 from palpate.reproduce.tables import layout, origin

@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from torch import Tensor
 
 import palpate.envs  # noqa: F401 - makes the ids known
-from palpate.checkpoint import read_checkpoint, require_same_shapes, used, write_state
+from palpate.checkpoint import read_checkpoint, require_alike, used, write_state
 from palpate.config import TrainingConfig
 from palpate.control import settings
 from palpate.control.wrapping import wrap
@@ -202,7 +202,7 @@ class Run:
             if random.keys() != {"return", "goals"} or not curve or any(len(point) != 3 for point in curve):
                 raise TypeError(f"random is {random} and curve is {curve}")
             expected = {"policy": policy.state_dict(), "moments": expected_moments([policy.optimizer], moments)}
-            require_same_shapes(groups, expected)
+            require_alike(groups, expected)
             policy.load_state_dict(groups["policy"])
             optimizer = policy.optimizer.state_dict()
             for key, value in moments.items():

@@ -17,6 +17,9 @@ class World(Protocol):
 
     States are any tuple or object with `displacement` [b, n], the action; training reads nothing else of them. On a GPU
     a CUDA graph captures a training step, so no method may wait for the host.
+
+    Three more members are used if they exist: `compile()` is called once if the run has `compile=True`; `str(config)`
+    names the world in the run; `recipe`, settings of `palpate train` by name, goes to `run.toml`.
     """
 
     @property

@@ -20,6 +20,8 @@ from palpate.data import arrays, files
 from palpate.data.arrays import BLOCK_BYTES, VIEWS, Array, as_array, as_float32
 from palpate.data.episodes import last_rows, pair, split_episodes, split_rows
 from palpate.data.files import FIELDS, Layout
+from palpate.data.logs.frames import Frames
+from palpate.data.logs.options import LogOptions
 
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
 
@@ -81,7 +83,9 @@ class Transitions:
         self._action = as_float32(a[...]).reshape(len(a), -1)
         self._episode = None if episode is None else arrays.as_episodes(episode, len(a))
         self._index: np.ndarray | None = None  # the rows of a subset
-        self._file: h5py.File | None = None
+        self._file: h5py.File | Frames | None = None
+        self._log_rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self.recipe: dict[str, Any] = {}  # where they come from, by the options of `palpate train`
         self._source = "memory" if isinstance(o, np.ndarray) else os.path.abspath(o.file.filename)
         self.attributes = dict(attributes or {}) | ({VIEWS: o.shape[1]} if o.ndim == 5 else {})
         self.observation_shape: tuple[int, ...] = self._canonical(np.empty((0, *o.shape[1:]))).shape[1:]
@@ -174,6 +178,73 @@ class Transitions:
 
         return cls.from_episodes(**read_minari(dataset, observation, displacement, download)._asdict(), layout=layout)
 
+    @classmethod
+    def from_lerobot(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        observation: str | None = None,
+        position: str | None = None,
+        stride: int = 1,
+        kinematics: str | os.PathLike[str] | None = None,
+        site: str | None = None,
+    ) -> "Transitions":
+        """Triples from a LeRobot data set, v3 or v2, on this machine; needs the extra palpate[lerobot].
+
+        `observation` names a column, or several cameras "a,b", which become views; it may be left out if there is only
+        one. `position` names the columns of the agent's position, for instance "observation.state[:2]"; the action is
+        their difference over `stride` frames. `kinematics`, a MuJoCo model, computes the position of `site`, a site or
+        a body, from joint angles in the position columns.
+        """
+        return _logged(folder, "lerobot", observation, position, stride, kinematics, site)
+
+    @classmethod
+    def from_robomimic(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        observation: str | None = None,
+        position: str | None = None,
+        stride: int = 1,
+        kinematics: str | os.PathLike[str] | None = None,
+        site: str | None = None,
+    ) -> "Transitions":
+        """Triples from an HDF5 file of robomimic, as in `from_lerobot`. Columns: "obs/robot0_eef_pos" and so on."""
+        return _logged(path, "robomimic", observation, position, stride, kinematics, site)
+
+    @classmethod
+    def from_zarr(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        observation: str | None = None,
+        position: str | None = None,
+        stride: int = 1,
+        kinematics: str | os.PathLike[str] | None = None,
+        site: str | None = None,
+    ) -> "Transitions":
+        """Triples from a zarr folder or zip in diffusion policy's layout, as in `from_lerobot`; needs palpate[zarr].
+
+        Columns are the arrays of the group `data`, such as "img" and "state".
+        """
+        return _logged(path, "zarr", observation, position, stride, kinematics, site)
+
+    def come_from(
+        self, recipe: Mapping[str, Any], log_rows: tuple[np.ndarray, np.ndarray, np.ndarray], frames: Frames | None
+    ) -> None:
+        """Record which rows of a log these triples are; `close` will close the frames. For readers of logs."""
+        self.recipe, self._source, self._file = dict(recipe), recipe["data"], frames
+        self._log_rows = log_rows
+
+    @property
+    def log_rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """The episode of each o, its row in the episode and its row in the log, `[N]` each; None if there is no log."""
+        if self._log_rows is None:
+            return None
+        rows = slice(None) if self._index is None else self._index
+        episode, frame, row = self._log_rows
+        return episode[rows], frame[rows], row[rows]
+
     def close(self) -> None:
         """Close the file, for all subsets too; nothing can be read afterwards."""
         if self._file is not None:
@@ -187,6 +258,11 @@ class Transitions:
 
     def __len__(self) -> int:
         return len(self._action if self._index is None else self._index)
+
+    def moves_to(self, path: Path) -> None:
+        """Let runs name the file as `path`, to which it will be moved."""
+        self._source = os.path.abspath(path)
+        self.recipe = {"data": self._source}
 
     def __repr__(self) -> str:
         shape = list(self.observation_shape)
@@ -264,6 +340,7 @@ class Transitions:
         if not len(rows):
             raise ValueError(f"the subset is empty; choose at least one of the {len(self)} rows")
         subset = copy.copy(self)
+        subset.recipe = {}  # it gives the whole set
         subset._index = rows if self._index is None else self._index[rows]
         return subset
 
@@ -294,6 +371,22 @@ class Transitions:
             count, v, c, h, w = rows.shape
             return rows.reshape(count, v * c, h, w)
         return rows
+
+
+def _logged(
+    path: str | os.PathLike[str],
+    kind: str,
+    observation: str | None,
+    position: str | None,
+    stride: int,
+    kinematics: str | os.PathLike[str] | None,
+    site: str | None,
+) -> Transitions:
+    from palpate.data.logs.log import read_log
+
+    robot = None if kinematics is None else Path(kinematics)
+    options = LogOptions(observation=observation, position=position, stride=stride, kinematics=robot, site=site)
+    return read_log(path, kind, options)
 
 
 def positions(index: Index, length: int) -> np.ndarray:

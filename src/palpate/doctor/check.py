@@ -7,13 +7,17 @@ from typing import final
 
 import numpy as np
 
+from palpate.data.logs.log import open_log
 from palpate.data.transitions import Transitions
 from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_arrays
-from palpate.doctor.probe import Trial, shifted, small
-from palpate.doctor.verdict import delayed, judge, undecided
+from palpate.doctor.causes import cause
+from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, measure_demonstrations
+from palpate.doctor.probe import Trial, chosen, small
+from palpate.doctor.verdict import judge, undecided
 from palpate.findings import Finding
 from palpate.networks import one_thread
 
+ABOUT_ACTIONS = ("not-displacements", "saturated-actions", "changing-scale")
 SECONDS = 45.0  # of this thread, for training: a busy machine does not shorten the probe
 
 
@@ -67,7 +71,7 @@ def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, pro
     that is scaled or mirrored as a whole: it explains the triples as well as the right one.
     """
     if isinstance(data, str | os.PathLike):
-        with Transitions.open(data) as opened:
+        with open_log(data) as opened:
             return check(opened, probe=probe, progress=progress)
     if not isinstance(data, Transitions):
         raise ValueError(f"data is {data!r}; allowed are Transitions (Labelled has .transitions) or a file of them")
@@ -95,11 +99,11 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> tuple[li
         seen["planned_steps"] = float(trial.planned)
     if not trial.done:  # the machine is too slow
         return [], {name: seen[name] for name in ("probe_steps", "planned_steps")}, False
-    findings = judge(seen)
-    if any(finding.name == "not-displacements" for finding in findings):
-        shift, residual = shifted(triples, follows, seen["residual"])
-        if shift:
-            seen[f"residual_shifted_by_{shift}"] = residual
-            others = [finding for finding in findings if finding.name != "not-displacements"]
-            findings = [delayed(shift, residual, seen["residual"]), *others]
+    seen |= measure_demonstrations(trial, chosen(len(triples)), episodes_of(triples, follows))
+    findings = judge_demonstrations(seen, judge(seen))
+    if any(finding.name in ABOUT_ACTIONS for finding in findings):
+        found, residuals = cause(triples, follows)
+        if found is not None:
+            seen |= residuals
+            findings = [found, *(finding for finding in findings if finding.name not in ABOUT_ACTIONS)]
     return findings, seen, True

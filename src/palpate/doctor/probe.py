@@ -15,9 +15,8 @@ from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining
 from palpate.contacts.split import Split
 from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
-from palpate.doctor.verdict import FOLLOWS
 from palpate.encoders import MLP
-from palpate.groups import Group
+from palpate.groups.base import Group
 from palpate.methods.base import Examination
 from palpate.methods.contact import Contact
 from palpate.networks import Branch
@@ -29,7 +28,6 @@ from palpate.training.loop import Interrupted, train
 PROBE_ROWS, HELD_ROWS = 12_000, 2000  # at most
 PROBE_SIDE, PROBE_WIDTH, PROBE_BATCH = 32, 96, 128  # pixels, width of an MLP, triples: quick to train
 STEPS, MORE_STEPS = (400, 300), (1200, 500)  # for numbers and for pictures; more if the first are not conclusive
-SHIFT_SECONDS = 10.0  # of this thread, to train on the actions of other rows
 RELATED = 0.1  # quantile of unrelated scenes' distances: a pair farther apart counts as unrelated
 EXPECTED = 6.0  # expected contacts around a place; by chance there are none once in 400
 LINKS = 8  # linked neighbours
@@ -41,7 +39,8 @@ class Trial:
     def __init__(self, rows: Batch, deadline: float, progress: bool) -> None:
         order = torch.randperm(len(rows.a), generator=torch.Generator().manual_seed(0))
         count = min(HELD_ROWS, len(order) // 5)
-        self.held, self.kept = (Batch(*(x[part] for x in rows)) for part in (order[:count], order[count:]))
+        self.held_rows, self.kept_rows = order[:count], order[count:]
+        self.held, self.kept = (Batch(*(x[part] for x in rows)) for part in (self.held_rows, self.kept_rows))
         self.deadline, self.progress, self.steps, self.planned = deadline, progress, 0, 0
         self.picture = rows.o.dim() == 4
         unit = float(rows.a.square().sum(1).mean().sqrt())
@@ -61,8 +60,12 @@ class Trial:
         if not self.picture:
             for name in ("phi_int", "phi_ext", "phi_cont"):
                 out = getattr(self.model, name).head.out_features
-                setattr(self.model, name, Branch(MLP((rows.o.shape[1],), PROBE_WIDTH), out))
+                setattr(self.model, name, Branch(self.vector_encoder(rows.o.shape[1]), out))
         self.model.measure(self.kept)
+
+    @staticmethod
+    def vector_encoder(features: int) -> MLP:
+        return MLP((features,), PROBE_WIDTH)
 
     @property
     def done(self) -> bool:
@@ -115,6 +118,7 @@ class Trial:
             "held_rows": float(len(contact)),
             "residual": residual(group, seen, self.held.a) / unit,
             "reach_of_long_moves": _evenness(group, seen, self.held.a.double()),
+            "direction": _direction(group, seen, self.held.a.double()),
             "scene_spread": float(unrelated.median()),
             "moving_share": float((moved > unrelated.quantile(RELATED)).double().mean()),
             "contact_share": float(contact.double().mean()),
@@ -140,10 +144,13 @@ class _TimeUp(Exception):  # noqa: N818 - not an error
     pass
 
 
-def small(triples: Transitions, rows: np.ndarray, action: np.ndarray | None = None) -> Batch:
-    """Some of these rows, with averaged, smaller pictures; `action` [b, n] replaces their actions."""
-    count = min(len(rows), PROBE_ROWS)
-    chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:count])
+def chosen(count: int) -> np.ndarray:
+    """Which of `count` rows a probe uses, rising."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:PROBE_ROWS])
+
+
+def small(triples: Transitions, rows: np.ndarray) -> Batch:
+    """The chosen ones of these rows, with averaged, smaller pictures."""
     shape = triples.observation_shape
     shrink = -(-max(shape[1:]) // PROBE_SIDE) if len(shape) == 3 else 1
     shrink = min(shrink, max(1, min(shape[1:], default=1) // 8))
@@ -151,12 +158,11 @@ def small(triples: Transitions, rows: np.ndarray, action: np.ndarray | None = No
     def averaged(o: Tensor) -> Tensor:
         return o.float() if shrink == 1 else F.avg_pool2d(o.float(), shrink)
 
-    part, blocks = triples.subset(rows[chosen]), []
+    part, blocks = triples.subset(rows[chosen(len(rows))]), []
     for block in part.blocks():
         o, a, o_next = part.rows(block)
         blocks.append((averaged(o), a, averaged(o_next)))
-    small = Batch(*(torch.cat(column) for column in zip(*blocks, strict=True)))
-    return small if action is None else small._replace(a=torch.from_numpy(action[chosen]))
+    return Batch(*(torch.cat(column) for column in zip(*blocks, strict=True)))
 
 
 def _evenness(group: Group, seen: Examination, action: Tensor) -> float:
@@ -169,6 +175,11 @@ def _evenness(group: Group, seen: Examination, action: Tensor) -> float:
 
     short, long = gain(length <= length.quantile(0.4)), gain(length >= length.quantile(0.8))
     return float(long / short.clamp(min=1e-6))
+
+
+def _direction(group: Group, seen: Examination, action: Tensor) -> float:
+    """Median cosine of the angle between a displacement and its action."""
+    return float(F.cosine_similarity(group.between(seen.agent, seen.agent_next), action).median())
 
 
 def _unreached(w: Tensor, contact: Tensor) -> float | None:
@@ -199,28 +210,3 @@ def _strays(group: Group, seen: Examination) -> float:
             break
         label = low
     return 1 - float(label.bincount().max()) / len(label)
-
-
-def shifted(triples: Transitions, goes_on: np.ndarray, residual: float) -> tuple[int, float]:
-    """The shift, in rows, after which the actions are the displacements, and its residual; 0 if no shift helps.
-
-    `goes_on` [N] marks the rows that end where the next row begins; only they are used.
-    """
-    follows = np.flatnonzero(goes_on)
-    if len(follows) < 300:
-        return 0, residual
-    action = triples.action.numpy()
-    tried = {
-        -1: (follows + 1, action[follows]),  # the action of the row before
-        1: (follows, action[follows + 1]),
-    }
-    found = {shift: _residual(small(triples, rows, moved)) for shift, (rows, moved) in tried.items()}
-    best = min(found, key=lambda shift: found[shift])
-    return (best, found[best]) if found[best] < FOLLOWS[1] * residual else (0, residual)
-
-
-def _residual(rows: Batch) -> float:
-    """Residual of the displacements after a short training run."""
-    trial = Trial(rows, time.thread_time() + SHIFT_SECONDS, progress=False)
-    trial.train(first=True)
-    return trial.measure()["residual"]

@@ -4,6 +4,7 @@ from palpate.contacts.split import SEPARABLE
 from palpate.findings import Finding, Rule
 
 FOLLOWS = (0.3, 0.6)  # residual of the displacements, in actions
+STRAIGHT = 0.95  # median cosine between displacements and actions that differ only in scale
 NONE, RARE = 0.004, 0.012  # contact shares
 EXPLAINED = (0.66, 0.58)  # balanced accuracy of the contacts that geometry predicts
 WELL_EXPLAINED = 0.95  # below it, a longer run may show that the object is sometimes hidden
@@ -13,7 +14,8 @@ SATURATED = Rule(
     "saturated-actions",
     "reach_of_long_moves residual",
     "long actions move the agent less, relative to their length, than short ones",
-    "They are commands that the agent does not reach (a limit, a wall): record the displacement achieved.",
+    "They are commands that the agent does not reach (a limit, a wall), or velocities over steps of different "
+    "duration: record the displacement achieved.",
     below=(0.75, 0.55),
 )
 NOT_DISPLACEMENTS = Rule(
@@ -24,6 +26,13 @@ NOT_DISPLACEMENTS = Rule(
     "targets or commands, shifted by a row, of changing sign or scale? Or do the observations not show where the agent "
     "is (aliasing)? Record position after minus position before.",
     above=FOLLOWS,
+)
+OTHER_SCALES = NOT_DISPLACEMENTS._replace(
+    name="changing-scale",
+    keys="residual direction probe_steps",
+    what="the agent moves in the direction of the actions, but not by their length",
+    advice="The actions look like velocities over steps of different duration, or like commands with a gain that "
+    "changes. Record position after minus position before; a velocity needs a factor, the duration of its step.",
 )
 DISCONNECTED = Rule(
     "disconnected",
@@ -68,8 +77,8 @@ UNEXPLAINED = Rule(
     "unexplained-contacts",
     "explained probe_steps",
     "the agent's path does not explain whether the object moves",
-    "Does it move by itself (residual motion, another agent, a second object)? Or do the observations not show where "
-    "it is (aliasing)? Guessing gives 0.5.",
+    "Does it move by itself (residual motion, another agent, a second object)? Are the actions joint angles, along "
+    "which the agent moves on arcs? Or do the observations not show where it is (aliasing)? Guessing gives 0.5.",
     below=EXPLAINED,
 )
 HIDDEN = Rule(
@@ -103,7 +112,9 @@ def undecided(seen: dict[str, float]) -> bool:
 def judge(seen: dict[str, float]) -> list[Finding]:
     """Findings from a probe's measurements. A finding whose precondition fails is not judged."""
     blind = NOT_DISPLACEMENTS.severity(seen) == "blocking"
-    about_agent = ([] if blind else SATURATED.judge(seen)) or NOT_DISPLACEMENTS.judge(seen)
+    straight = seen.get("direction", 0.0) > STRAIGHT
+    follows = OTHER_SCALES if straight else NOT_DISPLACEMENTS
+    about_agent = ([] if blind else SATURATED.judge(seen)) or follows.judge(seen)
     return about_agent if blind else [*about_agent, *DISCONNECTED.judge(seen), *_about_object(seen)]
 
 
@@ -123,14 +134,3 @@ def _about_object(seen: dict[str, float]) -> list[Finding]:
         nudged = explained and seen["moving_share"] < seen["contact_share"] / 2
         return [SMALL_PUSHES.finding("warning", seen) if nudged else NO_TWO_CLASSES.finding(unclear, seen)]
     return [*UNEXPLAINED.judge(seen), *UNREACHABLE.judge(seen), *HIDDEN.judge(seen)]
-
-
-def delayed(shift: int, residual: float, before: float) -> Finding:
-    which, when = ("after", "late") if shift > 0 else ("before", "early")
-    return Finding(
-        "shifted-actions",
-        "blocking",
-        f"the actions were recorded a row too {when}",
-        {"residual": before, "residual when shifted": residual},
-        f"Give each triple the action of the row {which} it.",
-    )

@@ -15,7 +15,7 @@ from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, GAP, GOAL_DEPTH
 MAX_STEPS = 20  # of an episode, the paper's; Gymnasium's TimeLimit truncates there
 GOAL = (RIGHT_GOAL[0] + GOAL_DEPTH / 2, RIGHT_GOAL[1])  # centre: between goal line and net, between the posts
 CENTRE = (0.5, 0.5)
-# Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.003.
+# Half of Soccer's: a ball hit at full speed bounces around the field wherever it was aimed, unless to 0.002.
 AGENT_SPEED = 0.3
 WHOLE_RANGE = round(AGENT_RANGE[1] - AGENT_RANGE[0], 6)
 

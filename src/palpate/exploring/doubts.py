@@ -33,10 +33,12 @@ class LeastCertain:
         """Minus the absolute log-odds of contact, [c]; the largest is the least certain."""
         with one_thread():  # sums in one order, whatever the number of threads
             o = canonical(observation)
-            agent = self._model.model.encode(o).agent.double().expand(len(commands), -1)
+            pose = self._model.model.pose(o)
+            assert pose is not None  # `explore` refuses methods that predict no contacts
+            agent = pose.double().expand(len(commands), -1)
             moves = self._steering.predict(agent, torch.from_numpy(commands).double())
             found = self._model.model.uncertainty(o, moves.float()[None], self._contact_share)
-            assert found is not None  # `explore` refuses methods that predict no contacts
+            assert found is not None
             return found[0].numpy()
 
 

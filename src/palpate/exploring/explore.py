@@ -22,24 +22,38 @@ from palpate.collecting.origins import Origin, Source, stepped
 from palpate.collecting.parts import NOTE, Parts, parts_of
 from palpate.collecting.stepped import Chooser
 from palpate.config import Device, TrainingConfig
-from palpate.data.files import dataset, open_hdf5, take
+from palpate.data.files import dataset, open_hdf5, read_from, take
 from palpate.data.transitions import Transitions
-from palpate.disk import LOCK, alone, as_json, named, remove, write_whole
+from palpate.disk import LOCK, remove
 from palpate.exploring.doubts import LeastCertain
 from palpate.exploring.rounds import CHOSEN, RANDOM, Round, Table, moves_of, reading, stops, trusted
 from palpate.exploring.steering import Steering, fit_steering
+from palpate.folders import Kind, claimed, require_free
+from palpate.methods.base import Model
 from palpate.methods.store import build
 from palpate.plan import Asked, plan
 from palpate.progress import Rate, bar, say
 from palpate.representation import Representation, load
-from palpate.runlog import COMPLETE, RUN
-from palpate.settings import demand_same, require_one
+from palpate.runlog import COMPLETE, RUN, RUNS
 from palpate.training.loop import training_device
 from palpate.traits import resolve, traits_of
 
-SETTINGS, ROUNDS, TRIPLES, MODEL, MODELS = "explore.json", "rounds.jsonl", "triples.h5", "model", "rounds"
-FORMAT = 1  # of `explore.json`; no other is resumed
+ROUNDS, TRIPLES, MODEL, MODELS = "rounds.jsonl", "triples.h5", "model", "rounds"
+PARTS = parts_of(TRIPLES).name
+EXPLORATIONS = Kind(
+    noun="exploration",
+    one="an exploration",
+    note="explore.json",
+    format=1,
+    settings=("rounds", "chosen_moves", "settings_of_fit"),
+    files=(
+        *(f"{MODEL}/{name}" for name in (*RUNS.files, RUN, LOCK)), ROUNDS, TRIPLES, f"{PARTS}/*",
+        *(f"{MODELS}/*/{name}" for name in (*RUNS.files, RUN, LOCK)),
+    ),
+    folders=(MODEL, MODELS, PARTS),
+)  # fmt: skip
 STEERED = 2000  # triples from which steering is fitted
+POSE_ROWS = 64  # observations whose poses are computed at a time
 LEAST_EXPLAINED = 0.5  # share of the displacements' variance that commands must explain
 EXPLORES = ("out", "seed", "device", "resume", "overwrite", "progress", "chosen_moves")  # arguments of `explore`
 OURS = (*EXPLORES, "data", "watch")  # settings of `fit` that are set here
@@ -74,7 +88,8 @@ def explore(
     `out` is a folder. It holds `triples.h5` as `palpate.collect` writes it, with the true states if they are known,
     `rounds.jsonl`, a line for each round, and `model`, the run of the last model. With `test` in `fit` each round is
     also measured. `resume` continues an interrupted exploration with the same settings; the result is the same as
-    without the interruption, bit for bit on the CPU. `overwrite` first removes the exploration in the folder.
+    without the interruption, bit for bit on the CPU. `overwrite` replaces the exploration in the folder when the new
+    one is complete.
     """
     for name, value, least in (("num", num, 1), ("rounds", rounds, 1), ("workers", workers, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -85,19 +100,15 @@ def explore(
     training_device(TrainingConfig(device=device))  # refuses a GPU that is not there
     if isinstance(env, str) and env.startswith("palpate/") and "contact_share" in options:
         raise ValueError("contact_share is for collect; in explore the moves determine how many contacts there are")
-    require_one(resume=resume, overwrite=overwrite)
+    require_free(EXPLORATIONS, Path(out), resume=resume, overwrite=overwrite)
     import palpate.envs  # noqa: F401 - registers our ids
 
     ends = stops(num, rounds, first)
-    folder = Path(out)
-    exploration = _Exploration(folder, ends, chosen_moves, settings, env, options, seed, workers, progress)
+    exploration = _Exploration(Path(out), ends, chosen_moves, settings, env, options, seed, workers, progress)
     if not resume:
         exploration.rehearse()
-    with named(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder, inside=True):
-        exploration.claim(resume=resume, overwrite=overwrite)
-        return exploration.run()
+    with claimed(EXPLORATIONS, Path(out), exploration.described, resume=resume, overwrite=overwrite) as folder:
+        return exploration.run(folder)
 
 
 @final
@@ -106,7 +117,7 @@ class _Exploration:
 
     def __init__(
         self,
-        folder: Path,
+        out: Path,
         ends: list[int],
         share: float,
         settings: dict[str, Any],
@@ -116,16 +127,24 @@ class _Exploration:
         workers: int,
         progress: bool,
     ) -> None:
-        self._folder, self._ends, self._share, self._settings = folder, ends, share, settings
+        self._out, self._ends, self._share, self._settings = out, ends, share, settings
         self._env, self._options, self._seed, self._workers = env, options, seed, workers
         self._progress = progress
-        self._file = folder / TRIPLES
+        self._folder = out  # until it is claimed
         with closing(self._origin(None)) as origin:  # bad options raise here
             self._attributes = origin.attributes | {
                 "rounds": " ".join(map(str, ends)),
                 "chosen_moves": share,
                 "settings_of_fit": json.dumps(_plain(settings), sort_keys=True),
             }
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return {"palpate_version": __version__, **self._attributes}
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / TRIPLES
 
     def rehearse(self) -> None:
         """Refuse settings that cannot work, before anything is collected: only the first triple is made for it."""
@@ -151,29 +170,9 @@ class _Exploration:
         except ValueError as error:
             raise ValueError(f"fit cannot train a model after the first round: {error}") from error
 
-    def claim(self, *, resume: bool, overwrite: bool) -> None:
-        """Start in an empty folder, or continue with the same settings."""
-        note = self._folder / SETTINGS
-        wanted = {"format": FORMAT, "palpate_version": __version__, **self._attributes}
-        if resume:
-            if not note.exists():
-                raise FileNotFoundError(f"{self._folder} holds no exploration to resume; leave out resume (--resume)")
-            advice = "resume with the same ones, or start again (overwrite=True, --force)"
-            demand_same(self._folder, _read_note(note), wanted, advice)
-            return
-        if any(path.name != LOCK for path in self._folder.iterdir()):
-            if not note.exists():
-                raise FileExistsError(f"{self._folder} is not empty; choose another folder")
-            if not overwrite:
-                raise FileExistsError(
-                    f"{self._folder} holds an exploration; continue it (resume=True, --resume), overwrite it "
-                    "(overwrite=True, --force), or choose another folder"
-                )
-            for name in (ROUNDS, MODEL, MODELS, TRIPLES, parts_of(TRIPLES).name, SETTINGS):
-                remove(self._folder / name)
-        write_whole(note, as_json(wanted))
-
-    def run(self) -> Representation:
+    def run(self, folder: Path) -> Representation:
+        """Do what is left to do in a folder, which may become `out` later."""
+        self._folder = folder
         table = Table(self._folder / ROUNDS)
         table.require_complete(self._ends, _rows(self._file))
         if self._progress:
@@ -232,7 +231,9 @@ class _Exploration:
             if not last:  # the table shows the verdict of a round
                 warnings.simplefilter("ignore", UserWarning)
             resume = (folder / RUN).exists()
-            model = api.fit(self._file, out=folder, resume=resume, progress=self._progress, **self._settings)
+            with Transitions.open(self._file) as triples:
+                triples.moves_to(self._out / TRIPLES)
+                model = api.fit(triples, out=folder, resume=resume, progress=self._progress, **self._settings)
         if number:
             remove(self._model_folder(number - 1))
         return model
@@ -268,9 +269,8 @@ class _Exploration:
         index = np.linspace(0, rows - 1, min(rows, STEERED)).astype(np.int64)
         with Transitions.open(self._file) as triples:
             batch = triples.rows(index)
-        with open_hdf5(self._file) as file:
-            command = torch.from_numpy(take(dataset(file, COMMAND), index))
-        agent = model.encode(batch.o).agent
+        agent = torch.cat([_pose(model.model, o) for o in batch.o.split(POSE_ROWS)])
+        command = _commands(self._file, index)
         return fit_steering(model.model.group, agent.double(), command.double(), batch.a.double())
 
     def _model_folder(self, number: int) -> Path:
@@ -305,16 +305,21 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in flat.items() if x is not None and name != "test"}
 
 
-def _read_note(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}; start again (overwrite=True, --force)") from error
-
-
 def _rows(path: Path) -> int:
     """Triples in a file; 0 if it does not exist."""
     if not path.exists():
         return 0
-    with open_hdf5(path) as file:
+    with open_hdf5(path) as file, read_from(path):
         return len(dataset(file, "action"))
+
+
+@torch.no_grad()
+def _pose(model: Model, o: torch.Tensor) -> torch.Tensor:
+    pose = model.pose(o)
+    assert pose is not None  # `explore` refuses methods that predict no contacts
+    return pose
+
+
+def _commands(path: Path, rows: np.ndarray) -> torch.Tensor:
+    with open_hdf5(path) as file, read_from(path):
+        return torch.from_numpy(take(dataset(file, COMMAND), rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from palpate.collecting.blocks import BLOCK_ROWS
-from palpate.disk import write_whole
+from palpate.disk import from_json, write_whole
 
 FEWEST = 2 * BLOCK_ROWS  # triples of the first round: fewer show hardly any contact
 RANDOM, CHOSEN = "random", "chosen"
@@ -86,7 +86,7 @@ class Table:
 
     def _parsed(self, number: int, line: bytes) -> Round:
         try:
-            return Round(**json.loads(line))
+            return Round(**from_json(line))
         except (ValueError, TypeError) as error:
             raise self._damaged(f"line {number + 1} is not a round") from error
 

@@ -187,6 +187,10 @@ class Model(nn.Module, ABC):
     def encode(self, o: Tensor) -> Encoding:
         """Positions for observations `[b, ...]`, in the action's unit."""
 
+    def pose(self, o: Tensor) -> Tensor | None:
+        """The agent's poses `[b, pose_width]`, in the action's unit."""
+        return None
+
     def border(self, o: Tensor) -> Tensor | None:
         """Closed lines `[b, k, c, 2]` around the objects' positions, on which the agent's reference point just touches
         the object. None without a body, or outside the plane."""

@@ -5,14 +5,13 @@
 Three networks see every observation: phi_int outputs the agent's pose, phi_cont the scene's point in W, phi_ext the
 objects. The distance that a scene moves in W splits the triples into changes and others; later the distance that the
 object moves does so, if it agrees better with geometry. Of several objects, each one's odds decide which has changed.
-A change is a contact, or the object is hidden in one of the
-observations. Paths and bodies must explain the contacts, and otherwise objects stay.
+A change is a contact, or the object is hidden in one of the observations. Paths and bodies must explain the contacts,
+and otherwise objects stay.
 Legend: b batch, k objects, n ambient dimension, m dimension of W.
 """
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,30 +24,17 @@ from palpate.contacts.split import Split
 from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Loss, Model
-from palpate.methods.geometric import DOUBT, FIRST_REST_SCALE, SHARE_RANGE, Geometric
+from palpate.methods.geometric import DOUBT, FIRST_REST_SCALE, Geometric
+from palpate.methods.refinement import refine_model
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.paper import stay
 from palpate.objects import Objects
-from palpate.refine import refine
 
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
 # Added to exp(-d_W / tau). Vectors change smoothly; they need a higher floor if most triples are contacts.
 PICTURES_FLOOR, VECTORS_FLOOR = 0.001, 0.1
-PLACED_FROM = 0.2  # share of the run after which an object may count as placed
-SEARCH_AT = (0.25, 0.35, 0.45, 0.55, 0.65)  # shares of the run at which a better place is searched
-REFINE_DOUBT = 0.005  # share of wrong contacts in the refinement; with a sharp boundary one would outweigh the rest
-
-
-class Evidence(NamedTuple):
-    """What the refinement uses of triples: the networks' outputs and the contacts."""
-
-    z_int: Tensor  # [b, n]
-    z_int_next: Tensor
-    raw: Tensor  # [b, ...] of phi_ext
-    raw_next: Tensor
-    a: Tensor  # [b, n]
-    changed: Tensor  # [b, k], 0 or 1
+PLACED_FROM = 0.08  # share of the run after which an object may count as placed
 
 
 class Contact(Geometric):
@@ -64,15 +50,17 @@ class Contact(Geometric):
         super().__init__(config, config.objective.objects)
         count = len(self.head)
         w = Scenes([self.make_split() for _ in range(count)])
-        places = Scenes([self.make_split() for _ in range(count)], dimension=None)
+        places = Scenes([Split() for _ in range(count)], dimension=None)
         self.scenes = Witnesses(w, places)
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
         self.slots = Slots(count)
         self.recent: Recent | None = Recent(count, self.group.n)
-        self.searches = nn.Buffer(torch.zeros((), dtype=torch.long))  # for a better place, so far
+        # Of the weights of slots that start anew. It is the run's own; drawing one would change the run.
+        self.seed = nn.Buffer(torch.tensor(torch.initial_seed() % 2**31))
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
 
     def make_split(self) -> Split:
+        """A split of distances in W."""
         return Split()
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
@@ -128,10 +116,14 @@ class Contact(Geometric):
         return torch.where(self.head.placed & ~self.scenes.has_valley, DOUBT, 0.0)
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
+        return self.scenes.deciding(*self._distances(o, o_next))
+
+    def _distances(self, o: Tensor, o_next: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared distances in W `[b, s]` and between positions `[b, k]`."""
         both = self.inputs(torch.cat((o, o_next)))
         w, w_next = self.scenes(self.phi_cont(both)).chunk(2)
         z, z_next = self.located(both)[1].position.chunk(2)
-        return self.scenes.distance(w, w_next, z, z_next)
+        return self.scenes.scenes.distance(w, w_next), self.scenes.places.distance(z, z_next)
 
     def scene(self, o: Tensor) -> Tensor:
         """Points of W `[b, k, m]` for observations."""
@@ -150,9 +142,10 @@ class Contact(Geometric):
 
     def recall(self, blocks: Sequence[Batch]) -> None:
         if blocks:
-            distances = torch.cat([self.scene_distance(batch.o, batch.o_next) for batch in blocks])
+            pairs = [self._distances(batch.o, batch.o_next) for batch in blocks]
             touching = torch.cat([self._predicted(batch.o, batch.a[:, None])[:, 0] > 0 for batch in blocks])
-            self.scenes.recall(distances, touching)
+            scenes, places = map(torch.cat, zip(*pairs, strict=True))
+            self.scenes.recall(scenes, places, touching)
 
     # Places
 
@@ -164,16 +157,18 @@ class Contact(Geometric):
     def adapt(self, share: float) -> None:
         """Let spare slots start anew, and look for a better place of each object; a few times each."""
         renewed = self.slots.renew(share)
-        generator = torch.Generator().manual_seed(int(self.slots.rounds))
+        generator = torch.Generator().manual_seed(int(self.seed) + int(self.slots.rounds))
         for i in renewed:
             self.restart(i, generator)
-        if self.recent is None or self.searches >= len(SEARCH_AT) or share < SEARCH_AT[int(self.searches)]:
+            self.scenes.restart(i)
+            if self.recent is not None:
+                self.recent.restart(i)
+        if self.recent is None or not self.recent.due(share):  # a trained model that is trained further has none
             return
-        self.searches.add_(1)
-        for i in range(len(self.head)):
+        for i in self.head.placed.nonzero()[:, 0].tolist():
             body = self.head[i]
             radius = body.size(self.recent.start.new_zeros(body.pose_width))
-            place = self.recent.better_place(i, radius, resize=body.resizable) if self.head.placed[i] else None
+            place = self.recent.better_place(i, radius, resize=body.resizable)
             if place is not None:
                 self.head.relocate(i, place.offset, place.radius)
                 self.recent.shift(i, place.offset)
@@ -181,23 +176,4 @@ class Contact(Geometric):
     # Refinement
 
     def refine(self, draw: Callable[[], Batch], steps: int) -> None:
-        correction, bodies = self.head.correction, [*self.head.learned, self.raw_softness]
-        if correction is not None and self.separable():
-            refine(correction, bodies, lambda: self._evidence(draw()), self._uncorrected, self._surprise, steps)
-
-    def _evidence(self, batch: Batch) -> Evidence:
-        x = self.inputs(torch.cat((batch.o, batch.o_next)))
-        z_int, z_int_next = self.group.pose(self.phi_int(x)).chunk(2)
-        raw, raw_next = self.phi_ext(x).chunk(2)
-        changed = self.scenes.contact(self.scene_distance(batch.o, batch.o_next)).float()
-        return Evidence(z_int, z_int_next, raw, raw_next, self.inputs.scaled(batch.a), changed)
-
-    def _uncorrected(self, evidence: Evidence) -> Tensor:
-        raw = evidence.raw.unflatten(-1, (len(self.head), -1))
-        return (raw[..., : self.group.n] + self.head.offset).flatten(0, 1)
-
-    def _surprise(self, evidence: Evidence) -> Tensor:
-        z_int, z_int_next, raw, raw_next, a, changed = evidence
-        path = self.group.path(self.start(z_int, a, z_int_next), a)
-        share = changed.mean(0).clamp(*SHARE_RANGE)
-        return self.surprise(self.head(raw, z_int), self.head(raw_next, z_int_next), path, changed, share, REFINE_DOUBT)
+        refine_model(self, draw, steps)

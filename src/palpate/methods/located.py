@@ -63,6 +63,9 @@ class Located(Model):
             (-objects.hidden).sigmoid() if self.hides else None,
         )
 
+    def pose(self, o: Tensor) -> Tensor:
+        return self.group.scaled_pose(self.group.pose(self.phi_int(self.inputs(o))), self.inputs.unit)
+
     def border(self, o: Tensor) -> Tensor | None:
         _, objects = self.located(self.inputs(o))
         lines = self.head.borders(objects)

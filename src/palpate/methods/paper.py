@@ -101,4 +101,6 @@ class PaperGaussian(Paper):
         return gaussian_touch(objects.position, self._root(objects), path, t)
 
     def _root(self, objects: Objects) -> Tensor:
-        return objects.pose.unflatten(-1, (self.group.n, self.group.n))
+        body = self.head[0]
+        assert isinstance(body, Gaussian)
+        return body.root(objects.pose)

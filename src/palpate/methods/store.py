@@ -1,7 +1,8 @@
 """A model as a folder: `config.json` and `model.safetensors`. Loading never unpickles."""
 
-import json
+import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,13 @@ import torch
 
 from palpate.checkpoint import difference, packed, read_state
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.disk import as_json, write_whole
+from palpate.disk import as_json, from_json, write_whole
 from palpate.findings import Finding
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact
 from palpate.traits import METHODS, method_class
 
-FORMAT_VERSION = 11  # no other is read
+FORMAT_VERSION = 13  # no other is read
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 NEW_WEIGHTS = ".model.safetensors.new"  # until `config.json` is replaced; a killed process may leave them
 
@@ -40,20 +41,25 @@ def save_model(model: Model, folder: Path, facts: dict[str, Any], *, overwrite: 
     path, fresh = folder / CONFIG, folder / NEW_WEIGHTS
     weights, checksum = packed({"model": model.lasting_state()}, {})
     described = {"format_version": FORMAT_VERSION, "weights": checksum, "model": asdict(model.config), **facts}
-    if not overwrite and path.exists() and path.read_bytes() != as_json(described):
+    content = as_json(sealed(described))
+    if not overwrite and path.exists() and path.read_bytes() != content:
         raise FileExistsError(
             f"{folder} holds another model; overwrite it with overwrite=True, or choose another folder"
         )
-    if not overwrite and not path.exists() and (folder / "run.json").exists():
-        raise FileExistsError(f"{folder} holds an unfinished run; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(fresh, weights)
     try:
-        write_whole(path, as_json(described))
+        write_whole(path, content)
     except OSError:
         fresh.unlink()
         raise
     os.replace(fresh, folder / WEIGHTS)
+
+
+def sealed(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a `config.json` with the checksum of everything else in it."""
+    rest = {name: value for name, value in described.items() if name != "checksum"}
+    return {**rest, "checksum": hashlib.sha256(as_json(rest)).hexdigest()}
 
 
 def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
@@ -69,12 +75,18 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no config.json; a model's folder has one beside model.safetensors")
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = from_json(path.read_bytes())
+        sound = sealed(facts)["checksum"] == facts.pop("checksum", None)
         version = facts.pop("format_version")
         if version != FORMAT_VERSION:
             raise ValueError(
                 f"it has format_version {version!r}, and this palpate reads only {FORMAT_VERSION}: train again, or "
                 f"load it with a palpate of that format (saved by {facts.get('palpate_version', 'an unknown version')})"
+            )
+        if not sound:
+            raise ValueError(
+                "its checksum does not match, so it is damaged or was edited; restore both files of one save, or train "
+                "again"
             )
         checksum = str(facts.pop("weights"))
         config = _config(facts.pop("model"))
@@ -83,7 +95,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
             expected, group = planned.lasting_state(), planned.group
         _require_numbers("origin", len(group.identity()), facts.get("origin"))
         _require_numbers("object_offset", group.n, facts.get("object_offset"))
-        _require_facts(facts.get("training", {}), facts.get("findings", []))
+        _require_facts(facts)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} cannot be read as a palpate model: {error!s:.500}") from error
     try:
@@ -115,11 +127,34 @@ def _require_numbers(name: str, count: int, value: Any) -> None:
         raise ValueError(f"{name} is {value}; allowed are {count} numbers")
 
 
-def _require_facts(training: Any, findings: Any) -> None:
+def _require_facts(facts: Mapping[str, Any]) -> None:
+    """Refuse facts that a user of the model could not read."""
+    training, quality, findings = (facts.get(name, {}) for name in ("training", "quality", "findings"))
     if not isinstance(training, dict):
         raise ValueError(f"training is {training!r}; allowed are settings by name")
-    fields = set(Finding._fields)
-    if not isinstance(findings, list) or any(not isinstance(one, dict) or set(one) != fields for one in findings):
+    if "quality" in facts and not _is_quality(quality):
+        raise ValueError(f"quality is {quality!r}; allowed are a verdict, and numbers by name with contact_share")
+    if "findings" in facts and not (isinstance(findings, list) and all(map(_is_finding, findings))):
         raise ValueError(
             f"findings is {findings!r}; allowed is a list of findings, each with {', '.join(Finding._fields)}"
         )
+
+
+def _is_quality(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("verdict"), str) or value.get("contact_share") is None:
+        return False
+    return all(number is None or _is_number(number) for name, number in value.items() if name != "verdict")
+
+
+def _is_finding(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != set(Finding._fields):
+        return False
+    evidence = value["evidence"]
+    texts = [value[name] for name in ("name", "severity", "what", "advice")]
+    numbers = isinstance(evidence, dict) and all(map(_is_number, evidence.values()))
+    return numbers and all(isinstance(text, str) for text in texts)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that a float holds."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**1000)

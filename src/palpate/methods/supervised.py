@@ -20,7 +20,7 @@ class Supervised(Model):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        body = make_body(config.objective.body or "ball", config.n)
+        body = make_body(config.objective.body, config.n)
         for parameter in body.parameters():
             parameter.requires_grad_(False)  # only its pose is learned
         self.head = ObjectHead(self.group, [body], carried=config.objective.egocentric)

@@ -1,7 +1,7 @@
 """A baseline: two keypoints in the picture (Kulkarni et al. 2019, "Unsupervised learning of object keypoints").
 
 The features at the keypoints of one picture are put into another picture, which then must reconstruct the first. The
-keypoints have no order: `palpate.metrics`, which may use true states, decides which one is the agent.
+keypoints have no order: `palpate.metrics.reading`, which may use true states, decides which one is the agent.
 Legend: b batch, k keypoints, c feature channels, h and w height and width of the feature maps.
 """
 

@@ -1,7 +1,7 @@
 """A baseline: the object as the latent of a variational autoencoder (paper, Sec. 5; Kingma and Welling 2013).
 
 phi_int is learned by equivariance, as in our method. z_ext has many dimensions, a standard Gaussian prior and no
-geometry: a probe in `palpate.metrics`, fitted to true states, reads a position from it.
+geometry: a probe in `palpate.metrics.reading`, fitted to true states, reads a position from it.
 Legend: b batch, n ambient dimension, k dimension of z_ext, d numbers in an observation.
 """
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 LEAST_CHANCE = 1e-6  # of a change, and of none
-HIDING_COST = 0.1  # of an object that is hidden in both observations
+HIDING_COST = 0.03  # of an object that is hidden in both observations
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
 
@@ -54,7 +54,7 @@ def change_nll(contact: Tensor, changed: Tensor, hidden: Hidden | None = None, d
     right = torch.where(changed, logsigmoid(contact), logsigmoid(-contact))
     if hidden is not None:
         right = torch.logaddexp(hidden.seen() + right, hidden.otherwise(changed))
-    wrong = torch.as_tensor(doubt, dtype=right.dtype, device=right.device)
+    wrong = doubt if isinstance(doubt, Tensor) else right.new_full((), doubt)  # a copy would end a CUDA graph
     return -torch.logaddexp(right + torch.log1p(-2 * wrong), wrong.log())
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from palpate.groups import Group
+from palpate.groups.base import Group
 
 
 def equivariance(group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """`palpate reproduce`: run the cases without results, then write tables and figures from all results."""
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -9,7 +8,7 @@ from typing import NamedTuple
 
 from palpate.collecting.parts import Stopped
 from palpate.config import TrainingConfig
-from palpate.disk import write_whole
+from palpate.disk import from_json, write_whole
 from palpate.progress import bar
 from palpate.reproduce.crew import Halted, Outcome, attempt, side_by_side
 from palpate.reproduce.plots import draw
@@ -119,7 +118,7 @@ def _is_done(case: Case, place: Place) -> bool:
         return False
     path = place.result(case)
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        settings = from_json(path.read_bytes())["settings"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} is not the JSON of a run ({error}); delete it, or choose another folder with --out"

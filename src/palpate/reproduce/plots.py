@@ -12,22 +12,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from palpate.disk import write_whole
-from palpate.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    VERMILION,
-    YELLOW,
-    blank,
-    draw_distances,
-    draw_scene,
-    panel,
-    png,
-    shared_legend,
-)
+from palpate.figures import blank, draw_distances, draw_scene, panel, png, shared_legend
 from palpate.methods.base import Threshold
+from palpate.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION, YELLOW
 from palpate.projection import Homography
 from palpate.reproduce.results import FAILED, Row, grouped, l_tests, read_arrays, read_results
 

@@ -5,6 +5,7 @@ A run that diverged has no scores. It counts as a failure, with an infinite L_te
 
 import json
 import math
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from palpate.disk import write_whole
+from palpate.disk import from_json, write_whole
 from palpate.reproduce.presets import listed
 from palpate.reproduce.statistics import Array
 
@@ -29,18 +30,33 @@ Row = Mapping[str, Any]
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The runs whose JSON lies in `folder`; other JSON files are skipped."""
-    rows = []
+    """The runs whose JSON lies in `folder`. Runs of another format are left out with a warning; other JSON files are
+    skipped."""
+    rows, others = [], []
     for path in sorted(folder.glob("*.json")):
-        try:
-            row = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise _damaged(path, error) from error
-        if isinstance(row, dict) and row.get("format") == FORMAT:
-            fields = (*FIELDS, *(OF_POLICIES if row.get("experiment") == "control" else OF_OTHERS))
-            _require_names(path, row, fields)
-            rows.append(row)
+        row = read_json(path)
+        if not isinstance(row, dict) or not {"format", "experiment"} & row.keys():
+            continue
+        if row.get("format") != FORMAT:
+            others.append(path.name)
+            continue
+        fields = (*FIELDS, *(OF_POLICIES if row.get("experiment") == "control" else OF_OTHERS))
+        _require_names(path, row, fields)
+        rows.append(row)
+    if others:
+        warnings.warn(
+            f"{len(others)} of the results in {folder} have another format, such as {others[0]}, and are left out; "
+            "repeat their runs (--force)",
+            stacklevel=2,
+        )
     return rows
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return from_json(path.read_bytes())
+    except ValueError as error:
+        raise _damaged(path, error) from error
 
 
 def read_arrays(path: Path, *names: str) -> dict[str, Array]:

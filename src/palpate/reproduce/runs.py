@@ -92,20 +92,31 @@ def perform(case: Case, place: Place, watch: Watch | None = None) -> bool:
         if place.is_done(case):  # by another process after this one started
             return False
         row, arrays = measured(case, place, folder, watch)
-        copy = place.model(case).with_name(f".{case.name}.copy")  # a reader sees the whole model or none
-        for earlier in (path, path.with_suffix(".npz"), place.model(case), copy):
-            remove(earlier)
+        new = path.with_name(f".{case.name}.new")  # an earlier result stays until the new one is written
+        remove(new)
+        new.mkdir()
+        write_json(new / "json", row)
         if arrays:
             content = io.BytesIO()
             np.savez_compressed(content, allow_pickle=False, **arrays)
-            write_whole(path.with_suffix(".npz"), content.getvalue())
+            write_whole(new / "npz", content.getvalue())
         if row.get("scores") and (place.keep_models or case.world in place.keep_worlds):
-            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("checkpoint"))
-            os.replace(copy, place.model(case))
-        write_json(path, row)
+            shutil.copytree(folder, new / "model", ignore=shutil.ignore_patterns("checkpoint"))
+        for name, target in (("npz", path.with_suffix(".npz")), ("model", place.model(case)), ("json", path)):
+            _replace(new / name, target)
+        remove(new)
         shutil.rmtree(folder)
         place.trace(case).unlink(missing_ok=True)
     return True
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Put a file or a folder in the place of an earlier one, which is removed even if there is no new one."""
+    if target.is_dir() or not source.exists():
+        remove(target)
+    if source.exists():
+        target.parent.mkdir(exist_ok=True)
+        os.replace(source, target)
 
 
 @singledispatch

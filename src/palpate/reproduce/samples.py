@@ -9,7 +9,7 @@ import numpy as np
 
 from palpate.data.labelled import Labelled
 from palpate.envs.registration import SOCCER
-from palpate.metrics import Reading
+from palpate.metrics.reading import Reading
 from palpate.pictures import aligned_positions, backdrop, from_above
 from palpate.representation import Representation
 from palpate.reproduce.presets import Case

@@ -180,6 +180,10 @@ class Selected(Feed):
         if self.pool == 1:
             self._count(contacts[int(self._chosen) :])  # chosen moves do not show how common contacts are
 
+    def assume(self, contact_share: float) -> None:
+        """Take the contact share as known, before any batch is judged."""
+        self._share.fill_(contact_share)
+
     def _count(self, contacts: Tensor) -> None:
         """Count contacts. A batch without reliable contacts does not count: the classes may not be separate yet."""
         known = contacts.any()

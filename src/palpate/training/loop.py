@@ -1,7 +1,8 @@
 """The training loop.
 
-A step is pure device work (`step.py`); on a GPU it is captured in a CUDA graph and replayed. The host only sets the
-learning rate, reads averages every few steps, and saves. Evaluation is a callback, so no true states come here.
+A step is pure device work (`step.py`); on a GPU it is captured in a CUDA graph and replayed. The host sets the learning
+rate, adapts feed and model, reads averages every few steps, and saves. Evaluation is a callback, so no true states come
+here.
 """
 
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def train(
                 run.refine()
             evaluating = evaluate is not None and (last or run.step % config.evaluate_every == 0)
             if last or evaluating or run.step % config.log_every == 0:
-                readings = run.read()  # the only wait for the device
+                readings = run.read()  # waits for the device
                 if evaluate is not None and evaluating:
                     readings |= run.evaluated(evaluate, criterion)
                 log.write(run.step, readings)

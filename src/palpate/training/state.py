@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from palpate.checkpoint import read_checkpoint, read_facts, require_same_shapes, used, write_state
+from palpate.checkpoint import read_checkpoint, read_facts, require_alike, used, write_state
 from palpate.optimizers import expected_moments
 from palpate.training.notes import Notes
 from palpate.training.step import Run
@@ -50,7 +50,7 @@ def restore(run: Run, folder: Path | None) -> None:
 
     def restore_notes(notes: Notes) -> None:
         with used(path):
-            require_same_shapes({"notes": found}, {"notes": _kept(notes)})
+            require_alike({"notes": found}, {"notes": _kept(notes)})
             for name, value in _kept(notes).items():
                 value.copy_(found[name])
 
@@ -73,7 +73,7 @@ def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any])
         "random": {"generator": run.generator.get_state()},
         "feed": run.feed.memory(),
     }
-    require_same_shapes(groups, expected)
+    require_alike(groups, expected)
     run.plain.load_state_dict(groups["model"])
     learned = _learned(run)
     for key, value in moments_there.items():
@@ -83,7 +83,8 @@ def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any])
         like = torch.empty_like(parameter if value.dim() else torch.empty((), device=run.device))
         moments[name] = like.copy_(value)
     if best is not None:
-        run.best = {name: value.to(run.device) for name, value in groups["best"].items()}
+        # Copies: a tensor of the file may be a view of it, and the next checkpoint replaces the file.
+        run.best = {name: value.to(run.device, copy=True) for name, value in groups["best"].items()}
         run.best_value = best
     run.generator.set_state(groups["random"]["generator"])
     for name, value in run.feed.memory().items():

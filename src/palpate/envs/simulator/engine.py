@@ -20,14 +20,17 @@ _opened_by: set[int] = set()  # processes that have opened OpenGL; it would hang
 
 
 @functools.cache
-def load() -> ModuleType:
-    """The mujoco module. `MUJOCO_GL`, which it reads when it is imported, is chosen first unless the user has."""
+def load(needs: str = "Soccer and Table need MuJoCo") -> ModuleType:
+    """The mujoco module; without it the error begins with `needs`.
+
+    `MUJOCO_GL`, which it reads when it is imported, is chosen first unless the user has.
+    """
     if not os.environ.get("MUJOCO_GL") and sys.platform == "linux":
         backend = _headless_backend()
         if backend:
             os.environ["MUJOCO_GL"] = backend
     try:
-        return demand("mujoco", library="mujoco", extra="soccer", needs="Soccer and Table need MuJoCo")
+        return demand("mujoco", library="mujoco", extra="soccer", needs=needs)
     except ModuleNotFoundError:
         raise
     except (ImportError, AttributeError, OSError, RuntimeError) as error:

@@ -1,0 +1,40 @@
+"""palpate encode."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from palpate.cli.parsing import Positional
+from palpate.data.logs.options import LogOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encode:
+    """Write the positions of all observations of a log to a table that other tools read.
+
+    A row is an observation. Its columns are index, episode_index and frame_index, and, if the model has them,
+    palpate.agent, palpate.object, palpate.confidence, palpate.orientation, palpate.contact and palpate.would_touch.
+    See docs/guide/own-data.md.
+
+      palpate encode log.h5 --model runs/x --out positions.parquet
+    """
+
+    log: Positional[Path]
+    """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic or diffusion policy (zarr)."""
+    model: Path
+    """Folder of a run or of a saved model."""
+    out: Path
+    """The file: .parquet (needs palpate[lerobot]), .csv or .npz."""
+    force: bool = False
+    """Overwrite the file."""
+    reading: LogOptions = field(default_factory=LogOptions)
+
+    def __call__(self) -> None:
+        import time
+
+        from palpate.encoding import encode_log
+
+        start = time.monotonic()
+        made = encode_log(self.model, self.log, self.out, reading=self.reading, overwrite=self.force, progress=True)
+        size, seconds = made.path.stat().st_size / 1e6, time.monotonic() - start
+        print(f"{made.path}: {made.rows:,} observations of {made.triples:,} triples, {size:.1f} MB, {seconds:.1f} s")
+        print("\n".join(f"  {name:<20} {kind}" for name, kind in made.columns.items()))

@@ -1,0 +1,1 @@
+"""Readers of other projects' logs: LeRobot, robomimic, and diffusion policy's zarr."""

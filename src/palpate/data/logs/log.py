@@ -1,0 +1,236 @@
+"""A log of episodes in another project's format, and its triples.
+
+Legend: T rows of all episodes one after the other, e episodes, d numbers, n dimension of a position, b rows of a block,
+v views, h height, w width, c channels.
+"""
+
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from palpate.data import files
+from palpate.data.logs.columns import Column, chosen, described, observed, split_position
+from palpate.data.logs.frames import Frames
+from palpate.data.logs.options import LogOptions
+from palpate.data.transitions import Transitions
+
+__all__ = ["Log", "LogOptions", "open_log", "read_log", "triples"]
+
+
+class Log(ABC):
+    """A log of episodes. A row is one moment of an episode, and every column has a value in every row."""
+
+    path: Path
+    columns: Mapping[str, Column]
+    lengths: np.ndarray  # [e] rows of each episode
+    episodes: np.ndarray  # [e] the log's own numbers of its episodes
+    fps: float | None = None
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The columns' names, each with a short description."""
+        return {name: column.text for name, column in self.columns.items()}
+
+    @abstractmethod
+    def numbers(self, name: str) -> np.ndarray:
+        """All rows of a column of numbers, `[T, d]`."""
+
+    @abstractmethod
+    def frames(self, name: str, stride: int) -> Iterator[np.ndarray]:
+        """The pictures of rows 0, stride, 2 stride... of each episode, in order, in uint8 blocks `[b, h, w, c]`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close files; columns can no longer be read."""
+
+
+def kept_rows(lengths: np.ndarray, stride: int) -> np.ndarray:
+    """Rows 0, stride, 2 stride... of each episode, as rows of the whole log."""
+    starts = np.cumsum(lengths) - lengths
+    return np.concatenate([start + np.arange(0, length, stride) for start, length in zip(starts, lengths, strict=True)])
+
+
+def open_log(path: str | os.PathLike[str], options: LogOptions | None = None) -> Transitions:
+    """Open a file of triples, a LeRobot folder, a robomimic file or a zarr folder; the format is recognised."""
+    path, options = Path(path), options or LogOptions()
+    kind = kind_of(path)
+    if kind == "triples":
+        if options.given:
+            name, value = next(iter(options.given.items()))
+            raise ValueError(
+                f"{name} is {value!r}, but {path} holds triples; it is for LeRobot, robomimic and zarr logs"
+            )
+        return Transitions.open(path)
+    return read_log(path, kind, options)
+
+
+def read_log(path: str | os.PathLike[str], kind: str, options: LogOptions) -> Transitions:
+    """Triples of a log of a known kind: lerobot, robomimic or zarr."""
+    path = Path(path)
+    with _naming(path):
+        log = _reader(kind)(path)
+        try:
+            return triples(log, options)
+        finally:
+            log.close()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Add the log's name to errors that do not have it."""
+    try:
+        yield
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _reader(kind: str) -> Callable[[Path], Log]:
+    """The reader of a format, imported only when it is used."""
+    if kind == "lerobot":
+        from palpate.data.logs.lerobot import LeRobot
+
+        return LeRobot
+    if kind == "zarr":
+        from palpate.data.logs.zarr import Zarr
+
+        return Zarr
+    from palpate.data.logs.robomimic import Robomimic
+
+    return Robomimic
+
+
+def kind_of(path: Path) -> str:
+    """triples, lerobot, robomimic or zarr. Any other file counts as triples, whose reader then raises the error."""
+    if path.is_dir():
+        if any((path / name).exists() for name in (".zgroup", ".zmetadata", "zarr.json")):
+            return "zarr"
+        if (path / "meta").is_dir() and any((path / "meta").glob("*.json*")):
+            return "lerobot"
+        if path.suffix == ".zarr":
+            return "zarr"
+        if any((path / "data").glob("**/*.parquet")) or (path / "meta").is_dir() or (path / "videos").is_dir():
+            return "lerobot"
+        if path.suffix == ".parts":
+            return "triples"
+        raise ValueError(
+            f"{path} is a folder without meta/info.json (LeRobot) and without a zarr group; give a log, or the file "
+            "inside it"
+        )
+    if path.suffix == ".zip":
+        return "zarr"
+    if path.exists() and h5py.is_hdf5(path):
+        with files.open_hdf5(path) as file, files.read_from(path):
+            if "data" in set(file) and isinstance(file["data"], h5py.Group):
+                return "robomimic"
+    return "triples"
+
+
+def triples(log: Log, options: LogOptions) -> Transitions:
+    """Triples of a log: o and o' are `stride` rows apart, and the action is the change of the position between them."""
+    if options.position is None:
+        raise ValueError(
+            "give position, the columns that hold the agent's position, such as observation.state[:2]; the columns "
+            f"are {described(log.columns)}"
+        )
+    name, part = split_position(options.position, log.columns)
+    seen = observed(options.observation, log.columns, name)
+    _require_long(log, options.stride)
+    rows = kept_rows(log.lengths, options.stride)
+    position = _positions(log, name, part, rows, options)
+    kept = -(-log.lengths // options.stride)  # rows of each episode
+    moved = np.append(np.diff(position, axis=0), position[:1] * 0, axis=0)  # those of last rows are not used
+    if log.columns[seen[0]].picture:
+        store, observation = _pictures(log, seen, options.stride, len(rows))
+        layout: files.Layout = "channel-last"
+    else:
+        store, observation, layout = None, _finite(log, seen[0], log.numbers(seen[0]))[rows].astype(np.float32), "auto"
+    recipe = {
+        "data": str(log.path.absolute()),
+        **LogOptions(**{**vars(options), "observation": ",".join(seen)}).given,
+    }
+    facts = {"log": recipe["data"], "stride": options.stride, **{k: v for k, v in recipe.items() if k != "data"}}
+    transitions = Transitions.from_episodes(
+        observation=observation,
+        action=moved,
+        episode_end=np.cumsum(kept) - 1,
+        layout=layout,
+        attributes=facts | ({} if log.fps is None else {"fps": log.fps}),
+    )
+    frame = np.concatenate([np.arange(0, length, options.stride) for length in log.lengths])
+    transitions.come_from(recipe, (np.repeat(log.episodes, kept), frame, rows), store)
+    return transitions
+
+
+def _require_long(log: Log, stride: int) -> None:
+    short = int((log.lengths <= stride).sum())
+    if short == len(log.lengths):
+        longest = f"the longest has {log.lengths.max()}" if short else "there are none"
+        raise ValueError(f"with stride {stride} an episode needs {stride + 1} rows, but {longest}")
+    if short:
+        warnings.warn(
+            f"{log.path}: {short} of {len(log.lengths)} episodes give no triples, because they have {stride} rows or "
+            "fewer, the stride",
+            stacklevel=4,
+        )
+
+
+def _positions(log: Log, name: str, part: str, rows: np.ndarray, options: LogOptions) -> np.ndarray:
+    """The agent's positions in these rows of the log, `[b, n]`."""
+    values = chosen(_finite(log, name, log.numbers(name)), part, name)[rows]
+    if options.kinematics is None:
+        return values
+    from palpate.data.logs.kinematics import poses
+
+    return poses(options.kinematics, values, options.site).position
+
+
+def _finite(log: Log, name: str, values: np.ndarray) -> np.ndarray:
+    """The values in double precision, so that differences of large positions are exact."""
+    if values.dtype.kind not in "iufb":
+        raise ValueError(f"column {name!r} holds {values.dtype}, not numbers")
+    values = values.astype(np.float64)
+    bad = ~np.isfinite(values).all(axis=1)
+    if bad.any():
+        row = int(bad.argmax())
+        number = int(np.searchsorted(np.cumsum(log.lengths), row, side="right"))
+        frame = row - int(log.lengths[:number].sum())
+        value = values[row][~np.isfinite(values[row])][0]
+        raise ValueError(
+            f"column {name!r} has the value {value} in row {frame} of episode {log.episodes[number]}; repair or drop "
+            "the episode"
+        )
+    return values
+
+
+def _pictures(log: Log, names: list[str], stride: int, count: int) -> tuple[Frames, np.ndarray]:
+    """The pictures of one camera `[T, h, w, c]`, or of several `[T, v, h, w, c]`."""
+    store: Frames | None = None
+    for name in names:
+        done = 0
+        for block in log.frames(name, stride):
+            if store is None:
+                store = Frames((len(names), count, *block.shape[1:]))
+            if block.shape[1:] != store.shape[2:]:
+                raise ValueError(
+                    f"camera {name!r} has pictures of {_size(block.shape[1:])}, others of {_size(store.shape[2:])}; "
+                    "the pictures of all views must have the same size"
+                )
+            store.append(block)
+            done += len(block)
+        if done != count:
+            raise ValueError(f"column {name!r} has {done} pictures for {count} rows; the log is unfinished or damaged")
+    assert store is not None
+    array = store.array()
+    return store, array[0] if len(names) == 1 else array.swapaxes(0, 1)
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,140 @@
+"""Why the agent does not move by the actions, found from the actions of the rows before and after.
+
+Legend: b triples, h candidates, n dimension of the action.
+"""
+
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palpate.data.transitions import Transitions
+from palpate.doctor.probe import PROBE_BATCH, STEPS, Trial, chosen, small
+from palpate.doctor.verdict import FOLLOWS
+from palpate.findings import Finding
+from palpate.networks import Branch, make_encoder
+
+CAUSE_SECONDS = 20.0  # of this thread
+FEWEST = 300  # rows with a row before and a row after
+LEARNING_RATE = 3e-3
+
+# What the displacements of row i would be, from the actions before, at and after it.
+CANDIDATES = {
+    "as recorded": (0, 1, 0),
+    "row before": (1, 0, 0),
+    "row after": (0, 0, 1),
+    "third before": (1 / 3, 2 / 3, 0),
+    "most before": (2 / 3, 1 / 3, 0),
+    "third after": (0, 2 / 3, 1 / 3),
+    "most after": (0, 1 / 3, 2 / 3),
+    "targets": (-1, 1, 0),
+    "positions": (0, -1, 1),
+}
+
+
+def cause(triples: Transitions, goes_on: np.ndarray) -> tuple[Finding | None, dict[str, float]]:
+    """The finding that names the cause, and the residuals of all candidates. Both empty without rows in order of time.
+
+    `goes_on` [N] marks the rows that end where the next row begins.
+    """
+    inner = np.flatnonzero(goes_on[1:] & goes_on[:-1]) + 1
+    if len(inner) < FEWEST:
+        return None, {}
+    found = residuals(triples, inner)
+    before, best = found["as recorded"], min(found, key=lambda name: found[name])
+    measured = {f"residual_{name.replace(' ', '_')}": value for name, value in found.items()}
+    if found[best] > FOLLOWS[1] * before:
+        return None, measured
+    evidence = {"residual": before, "residual of the correction": found[best]}
+    name, what, advice = WORDS[best.replace("third", "part").replace("most", "part")]
+    return Finding(name, "blocking", what, evidence, advice), measured
+
+
+WORDS = {
+    "row before": (
+        "shifted-actions",
+        "the actions were recorded a row too early",
+        "Give each triple the action of the row before it.",
+    ),
+    "row after": (
+        "shifted-actions",
+        "the actions were recorded a row too late",
+        "Give each triple the action of the row after it.",
+    ),
+    "part before": (
+        "shifted-actions",
+        "the actions were recorded part of a row too early",
+        "The picture is older than the state. Compute each displacement from positions at the times of the two "
+        "observations: shift the state by some frames, or interpolate it.",
+    ),
+    "part after": (
+        "shifted-actions",
+        "the actions were recorded part of a row too late",
+        "The state is older than the picture. Compute each displacement from positions at the times of the two "
+        "observations: shift the state by some frames, or interpolate it.",
+    ),
+    "targets": (
+        "target-actions",
+        "the actions are targets: their changes from the row before are the displacements",
+        "Record position after minus position before; or give each triple its action minus the action of the row "
+        "before it, and leave out the first row of each episode.",
+    ),
+    "positions": (
+        "target-actions",
+        "the actions are positions: their changes to the next row are the displacements",
+        "Record position after minus position before; or give each triple the action of the row after it minus its "
+        "own, and leave out the last row of each episode.",
+    ),
+}
+
+
+def residuals(triples: Transitions, inner: np.ndarray) -> dict[str, float]:
+    """Residual of each candidate, relative to its root mean square, on rows that were not trained on.
+
+    One network has an output for each candidate. Training makes each output move by its candidate.
+    """
+    action = triples.action.numpy()
+    rows = inner[chosen(len(inner))]
+    beside = np.stack((action[rows - 1], action[rows], action[rows + 1]), 1)  # [b, 3, n]
+    mixed = np.einsum("hr,brn->bhn", np.array(list(CANDIDATES.values()), np.float32), beside)
+    trial = Trial(small(triples, inner), time.thread_time() + CAUSE_SECONDS, progress=False)
+    held, kept = (torch.from_numpy(mixed)[part] for part in (trial.held_rows, trial.kept_rows))
+    scale = kept.square().sum(2).mean(0).sqrt().clamp(min=1e-30)[:, None]  # [h, 1]
+    branch = _followed(trial, kept / scale)
+    with torch.no_grad():
+        moved = torch.cat([_moved(trial, branch, *pair) for pair in _blocks(trial.held.o, trial.held.o_next)])
+        left = (moved - (held / scale).flatten(1)).unflatten(1, (len(CANDIDATES), -1)).square().sum(2)
+        whole = (held / scale).square().sum(2).mean(0)
+    return dict(zip(CANDIDATES, (left.mean(0) / whole.clamp(min=1e-30)).sqrt().tolist(), strict=True))
+
+
+def _followed(trial: Trial, moves: Tensor) -> Branch:
+    """A network whose output moves by `moves` [b, h, n] from o to o'."""
+    torch.manual_seed(0)
+    encoder = make_encoder(trial.model.config) if trial.picture else type(trial).vector_encoder(trial.kept.o.shape[1])
+    branch, target = Branch(encoder, moves[0].numel()), moves.flatten(1)
+    optimizer = torch.optim.AdamW(branch.parameters(), lr=LEARNING_RATE)
+    generator, steps = torch.Generator().manual_seed(0), STEPS[trial.picture]
+    size = min(PROBE_BATCH, len(target))
+    for step in range(steps):
+        if time.thread_time() > trial.deadline:
+            break
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * (1 - step / steps)
+        rows = torch.randint(len(target), (size,), generator=generator)
+        moved = _moved(trial, branch, trial.kept.o[rows], trial.kept.o_next[rows])
+        loss = (moved - target[rows]).square().sum(1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return branch.eval()
+
+
+def _moved(trial: Trial, branch: Branch, o: Tensor, o_next: Tensor) -> Tensor:
+    before, after = branch(trial.model.inputs(torch.cat((o, o_next)))).chunk(2)
+    return after - before
+
+
+def _blocks(*columns: Tensor) -> list[tuple[Tensor, ...]]:
+    return list(zip(*(x.split(256) for x in columns), strict=True))

@@ -1,0 +1,189 @@
+"""Measure a representation; each score has that of the constant predictor beside it.
+
+Legend: N observations, k objects, n ambient dimension. Positions are in the action's unit, the truth's as well.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from palpate.data.labelled import Truth
+from palpate.geometry import axis_angle, double_angle
+from palpate.groups.base import Group
+from palpate.methods.base import Encoding
+from palpate.metrics.formulas import (
+    affine,
+    affine_probe,
+    agent_frame,
+    apart2,
+    auroc,
+    axis_error,
+    isometry,
+    l_test,
+    placed,
+    rigid,
+    rigid_offset,
+)
+from palpate.metrics.reading import Reading, agreement
+from palpate.metrics.rows import host, mapped, visible
+from palpate.metrics.scores import TITLES, EachScore, Scores
+
+TURNS = 1e-3  # radians, standard deviation of an object's angles above which it turns
+PAIRS = 100_000  # of points whose distances are compared: their mean is good to about 1 %
+
+
+def measure(
+    group: Group,
+    encoding: Encoding,
+    truth: Truth,
+    *,
+    contact: Tensor | None = None,
+    would_touch: Tensor | None = None,
+    reference: tuple[Encoding, Truth] | None = None,
+    places_object: bool = True,
+    tells_apart: bool = True,
+) -> Scores:
+    """Compare a representation of N observations with the truth; `group` is the model's.
+
+    The frame and the constant predictor are fitted on `reference`. Without one they are fitted on the even rows, and
+    the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`, or `[N, k]`.
+    `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows.
+    """
+    encoding, truth = mapped(encoding, host), mapped(truth, host)
+    given = {"contact": contact, "would_touch": would_touch}
+    forecasts = {name: host(p) for name, p in given.items() if p is not None}
+    _check(encoding, truth, places_object)
+    scores: dict[str, Any] = dict.fromkeys(TITLES)
+    if reference is None:
+        if len(truth.agent) < 2:
+            raise ValueError(f"there are {len(truth.agent)} rows; give at least 2, or a reference to fit on")
+        reference = mapped(encoding, lambda x: x[::2]), mapped(truth, lambda x: x[::2])
+        scores["fitted_rows"] = len(reference[1].agent)
+        encoding, truth = mapped(encoding, lambda x: x[1::2]), mapped(truth, lambda x: x[1::2])
+        forecasts = {name: p[1::2] for name, p in forecasts.items()}
+    else:
+        reference = mapped(reference[0], host), mapped(reference[1], host)
+        _check(*reference, places_object)
+
+    fitted = visible(*reference)
+    reading = Reading.fit(group, *fitted, places_object=places_object, tells_apart=tells_apart)
+    encoding, known, known_truth = reading(encoding), reading(fitted[0]), fitted[1]
+    forecasts = {name: reading.ordered(p) for name, p in forecasts.items()}
+    seen = visible(encoding, truth)
+    positions, constant = _positions(group, *seen, known, known_truth)
+    scores |= positions
+    scores["hidden_rows"] = len(truth.agent) - len(seen[1].agent)
+    if scores["hidden_rows"] and encoding.confidences is not None and truth.visibles is not None:
+        scores["confidence_auroc"], constant["confidence_auroc"] = (
+            float(auroc(encoding.confidences.flatten(), truth.visibles.flatten() > 0)),
+            0.5,
+        )
+    if truth.objects.shape[1] > 1:
+        scores["each"] = _each_score(group, *seen, known_truth)
+        chance = 1 - 1 / math.factorial(truth.objects.shape[1])  # of a random order
+        scores["object_swap_rate"], constant["object_swap_rate"] = _swapped(group, *seen), chance
+    if not places_object:
+        scores["probe_rows"] = len(known_truth.agent)
+    if not tells_apart:
+        scores["swap_rate"], constant["swap_rate"] = _mean((agreement(group, *seen) < 0).double()), 0.5
+        agent = affine(seen[0].agent, affine_probe(known.agent, known_truth.agent))
+        thing = affine(seen[0].object, affine_probe(known.object, known_truth.object))
+        scores["probed_l_test"] = float(l_test(group, Encoding(agent, thing[:, None]), seen[1]))
+        constant["probed_l_test"] = constant["l_test"]
+    angle = _angles(seen[1])
+    if seen[0].orientations is not None and angle is not None:
+        scores["orientation_error"] = _mean(axis_error(seen[0].orientations, angle))
+        # The best single axis for these rows.
+        best = axis_angle(double_angle(angle).mean(0))
+        constant["orientation_error"] = _mean(axis_error(best, angle))
+    if truth.contacts is not None:
+        true_contact = truth.contacts.bool().flatten()
+        share = _mean(true_contact.double())
+        for name, each in forecasts.items():
+            p = each.flatten()
+            if 0 < share < 1:
+                scores[f"{name}_auroc"] = float(auroc(p, true_contact))
+            scores[f"{name}_accuracy"] = _mean(((p > 0.5) == true_contact).double())
+            # A constant ranks at random and predicts the more common class.
+            constant |= {f"{name}_auroc": 0.5, f"{name}_accuracy": max(share, 1 - share)}
+    return Scores(count=len(truth.agent), constant=constant, **scores)
+
+
+def _positions(
+    group: Group, encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The scores of positions, and those of the constant predictor."""
+    frame = agent_frame(group, reference, reference_truth)
+    moved, known = placed(group, encoding, frame), placed(group, reference, frame)
+    middle = Encoding(
+        reference_truth.agent.mean(0).expand_as(truth.agent), reference_truth.objects.mean(0).expand_as(truth.objects)
+    )
+    scores, constant = (
+        {
+            "l_test": float(l_test(group, answer, truth)),
+            "agent_error": _mean(group.difference(answer.agent, truth.agent).norm(dim=-1)),
+            "object_error": _mean(group.difference(answer.objects, truth.objects).norm(dim=-1)),
+            "object_bias": float(group.difference(answer.objects, truth.objects).mean(0).norm(dim=-1).max()),
+        }
+        for answer in (moved, middle)
+    )
+    wrong, known_wrong = (
+        group.difference(x.objects, true.objects) for x, true in ((moved, truth), (known, reference_truth))
+    )  # [N, k, n]
+    scores["object_spread"] = _mean((wrong - known_wrong.mean(0)).norm(dim=-1))
+    constant["object_spread"] = constant["object_error"]
+    angle, known_angle = _angles(truth), _angles(reference_truth)
+    if angle is not None and known_angle is not None and wrong.shape[1:] == (1, 2):
+        left = wrong[:, 0] - rigid(angle[:, 0]) @ rigid_offset(known_wrong[:, 0], known_angle[:, 0])
+        scores["object_rigid"], constant["object_rigid"] = _mean(left.norm(dim=-1)), constant["object_error"]
+    points = len(truth.agent) * (1 + truth.objects.shape[1])
+    pairs = torch.randint(points, (2, PAIRS), generator=torch.Generator().manual_seed(0))
+    scores["isometry"] = float(isometry(group, encoding, truth, pairs))
+    constant["isometry"] = 1.0  # all its distances are 0
+    return scores, constant
+
+
+def _each_score(group: Group, encoding: Encoding, truth: Truth, known: Truth) -> tuple[EachScore, ...]:
+    """Scores of each object; the constant predictor answers the mean of the `known` ones."""
+    middle = Encoding(known.agent.mean(0).expand_as(truth.agent), known.objects.mean(0).expand_as(truth.objects))
+    ours, constant = (apart2(group, answer, truth).diagonal(dim1=1, dim2=2) for answer in (encoding, middle))  # [N, k]
+    columns = zip(ours.mean(0).tolist(), ours.sqrt().mean(0).tolist(), constant.mean(0).tolist(), strict=True)
+    return tuple(EachScore(*column) for column in columns)
+
+
+def _swapped(group: Group, encoding: Encoding, truth: Truth) -> float:
+    """Share of rows in which another order of the objects is nearer to the truth."""
+    cost = apart2(group, encoding, truth)
+    true = torch.arange(cost.shape[1])
+    present, *others = itertools.permutations(true.tolist())  # the first one changes nothing
+    ours, best = cost[:, list(present), true].sum(1), torch.full_like(cost[:, 0, 0], torch.inf)
+    for order in others:
+        best = torch.minimum(best, cost[:, list(order), true].sum(1))
+    return _mean((best < ours).double())
+
+
+def _angles(truth: Truth) -> Tensor | None:
+    """True angles `[N, k]` if an object turns: one that never turns has no orientation to find."""
+    if truth.angles is None or float(truth.angles.std(0, correction=0).max()) <= TURNS:
+        return None
+    return truth.angles
+
+
+def _check(encoding: Encoding, truth: Truth, places_object: bool) -> None:
+    count, learned = truth.objects.shape[1], encoding.objects.shape[1]
+    if count != learned:
+        raise ValueError(f"the model has {learned} objects and the truth {count}; train with objects={count}")
+    for name, x, true in (("agent", encoding.agent, truth.agent), ("objects", encoding.objects, truth.objects)):
+        wanted = true.shape if name == "agent" or places_object else (*true.shape[:-1], x.shape[-1])
+        if x.shape != wanted:
+            raise ValueError(
+                f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(wanted)}; encode the "
+                "observations that the truth describes"
+            )
+
+
+def _mean(x: Tensor) -> float:
+    return float(x.mean())

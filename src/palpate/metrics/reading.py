@@ -1,0 +1,74 @@
+"""How to read positions from an encoding: the order of the objects, the order of two keypoints, the probe of a latent.
+
+All of it is fitted to true states, so it serves measuring alone.
+"""
+
+import itertools
+from typing import NamedTuple
+
+from torch import Tensor
+
+from palpate.data.labelled import Truth
+from palpate.groups.base import Group
+from palpate.methods.base import Encoding
+from palpate.metrics.formulas import affine, affine_probe, agent_frame, apart2, placed
+from palpate.metrics.rows import host, mapped, visible
+
+
+class Reading(NamedTuple):
+    """How to read positions from an encoding; fitted to true states, so only for measuring."""
+
+    swap: bool  # the first of two keypoints is the object
+    probe: Tensor | None  # [k + 1, n] from a latent of the object and 1 to its position
+    order: list[int]  # which learned object is the first true one, and so on
+
+    @staticmethod
+    def fit(group: Group, encoding: Encoding, truth: Truth, *, places_object: bool, tells_apart: bool) -> "Reading":
+        """The order with the smaller L_test, and a probe of the object's latent.
+
+        The probe's target is s_ext in the frame of z_int, by the motion that fits the agents.
+        """
+        if places_object and tells_apart:
+            return Reading(False, None, _order(group, encoding, truth))
+        swap = not tells_apart and bool(agreement(group, encoding, truth).mean() < 0)
+        target = group.moved(truth.object, group.frame(truth.agent, encoding.agent))
+        return Reading(swap, None if places_object else affine_probe(encoding.object, target), [0])
+
+    def ordered(self, x: Tensor) -> Tensor:
+        """Values [N, k, ...] of the objects in the order of the true ones; [N] stays."""
+        return x[:, self.order] if x.dim() > 1 else x
+
+    def __call__(self, encoding: Encoding) -> Encoding:
+        agent, *objects = encoding
+        encoding = Encoding(agent, *(None if x is None else self.ordered(x) for x in objects))  # type: ignore[arg-type]
+        if self.swap:
+            encoding = encoding._replace(agent=encoding.object, objects=encoding.agent[:, None])
+        if self.probe is not None:
+            encoding = encoding._replace(objects=affine(encoding.objects, self.probe))
+        return encoding
+
+
+def _order(group: Group, encoding: Encoding, truth: Truth) -> list[int]:
+    """The permutation of the learned objects with the least L_test."""
+    cost = apart2(group, encoding, truth).mean(0).tolist()  # [learned][true]
+    orders = itertools.permutations(range(len(cost)))
+    return list(min(orders, key=lambda order: sum(cost[i][j] for j, i in enumerate(order))))
+
+
+def agreement(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
+    """(z_int - z_ext) . (s_int - s_ext), `[N]`: a quarter of what swapping agent and object would add to L_test.
+
+    Where it is negative, the other order is nearer to the truth.
+    """
+    learned, true = (group.difference(state.object, state.agent) for state in (encoding, truth))
+    return (learned * true).sum(-1)
+
+
+def aligned(
+    group: Group, encoding: Encoding, truth: Truth, *, places_object: bool = True, tells_apart: bool = True
+) -> Encoding:
+    """The representation read as positions and moved onto the truth; for figures of these rows."""
+    encoding, truth = mapped(encoding, host), mapped(truth, host)
+    seen = visible(encoding, truth)
+    encoding = Reading.fit(group, *seen, places_object=places_object, tells_apart=tells_apart)(encoding)
+    return placed(group, encoding, agent_frame(group, *visible(encoding, truth)))

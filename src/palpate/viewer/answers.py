@@ -1,0 +1,131 @@
+"""A model's outputs for one triple, as numbers and as sentences that give the reasons.
+
+Legend: k objects, c border points.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from palpate.data.transitions import Batch
+from palpate.methods.base import Threshold
+from palpate.representation import Representation
+from palpate.viewer.marks import Marks
+from palpate.viewer.words import chance
+
+Array = NDArray[Any]
+
+
+class Answer(NamedTuple):
+    """A model's outputs for one triple; None where its method has none."""
+
+    action: Array  # [n]
+    before: Marks
+    after: Marks
+    distance: Array | None  # [k], by which contacts are recognised
+    threshold: float | None  # of the distance
+    positions: bool  # whether the distance is between positions
+    would_touch: Array | None  # [k]
+    contact: Array | None  # [k]
+
+
+def cut(threshold: Threshold | None) -> float | None:
+    """The threshold as a distance, also if the split is made on logarithms."""
+    if threshold is None:
+        return None
+    return float(np.exp(threshold.value)) if threshold.on == "log" else float(threshold.value)
+
+
+def aligned(model: Representation, known: Mapping[str, torch.Tensor]) -> tuple[Representation, str]:
+    """The model in the frame of known positions, as in `Representation.align`, and its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = model.align(known)
+    return found, " ".join(str(one.message) for one in caught)
+
+
+def marks_of(model: Representation, o: torch.Tensor, borders: Array | None = None) -> Marks:
+    """The estimates for one observation [1, ...]. Given `borders` [k, c, 2] save time if bodies do not turn."""
+    if not model.model.tells_apart:
+        return Marks()
+    encoding = model.encode(o)
+    if not model.model.places_object:
+        return Marks(agent=encoding.agent[0].numpy())
+    if borders is None or encoding.orientations is not None:
+        border = model.border(o)
+        borders = None if border is None else border.reshape(-1, *border.shape[-2:]).numpy()
+    return Marks(
+        agent=encoding.agent[0].numpy(),
+        objects=encoding.objects[0].numpy(),
+        borders=borders,
+        confidences=None if encoding.confidences is None else encoding.confidences[0].numpy(),
+    )
+
+
+def answer(model: Representation, row: Batch, *, whole: bool = True, borders: Array | None = None) -> Answer:
+    """The outputs for a batch of one triple. `whole=False` computes only the estimates, which is faster."""
+    distance = would = contact = None
+    if whole:
+        distance, would, contact = (
+            None if x is None else np.atleast_1d(x[0].numpy())
+            for x in (model.distances(row.o, row.o_next), model.would_touch(row.o, row.a), model.contact(*row))
+        )
+    before = marks_of(model, row.o, borders)
+    threshold = model.model.threshold()
+    return Answer(
+        action=row.a[0].numpy(),
+        before=before,
+        after=marks_of(model, row.o_next, before.borders),
+        distance=distance,
+        threshold=cut(threshold),
+        positions=threshold is not None and threshold.positions,
+        would_touch=would,
+        contact=contact,
+    )
+
+
+def verdict(found: Answer) -> str:
+    """One line: contact, no contact, or doubtful."""
+    if found.contact is None:
+        return "This model predicts no contacts"
+    parts = []
+    for i, p in enumerate(found.contact):
+        name = "" if len(found.contact) == 1 else f"object {i + 1}: "
+        word = "contact" if p > 0.9 else "no contact" if p < 0.1 else "doubtful"
+        sure = {"contact": f", {chance(float(p))}", "doubtful": f": contact with {chance(float(p))}"}.get(word, "")
+        parts.append(f"{name}{word}{sure}")
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:]
+
+
+def reasons(found: Answer) -> list[str]:
+    """Why: the change of the scene, and geometry before the move."""
+    lines = []
+    count = max((len(x) for x in (found.distance, found.would_touch) if x is not None), default=0)
+    where = "between the object's two positions" if found.positions else "in W between the two scenes"
+    for i in range(count):
+        of = "" if count == 1 else f"Object {i + 1}: "
+        if found.distance is not None and found.threshold is not None:
+            d, most = float(found.distance[min(i, len(found.distance) - 1)]), found.threshold
+            times = d / max(most, 1e-30)
+            word = "changed" if d > most else "did not change"
+            size = f"{times:,.1f} times" if 0.05 < times < 1e4 else "far above" if times > 1 else "far below"
+            lines.append(
+                f"{of}The scene {word}: the squared distance {where} is {d:.2g}, {size} the threshold {most:.2g}."
+            )
+        if found.would_touch is not None:
+            p = float(found.would_touch[i])
+            word = "reaches" if p > 0.5 else "misses"
+            lines.append(f"{of}By geometry, the path {word} the learned body: {chance(p)} before the move.")
+    if found.distance is not None and found.threshold is not None and found.would_touch is not None:
+        agree = (found.distance > found.threshold) == (found.would_touch > 0.5)
+        text = "They disagree: the probability combines the change with geometry, which is the prior."
+        lines.append("Both agree." if agree.all() else text)
+    for i, sure in enumerate([] if found.before.confidences is None else found.before.confidences):
+        if sure < 0.5:
+            lines.append(f"Object {i + 1} is probably hidden in o: confidence {chance(float(sure))}.")
+    return lines

@@ -1,0 +1,169 @@
+"""Worlds to play in, with one interface: streamed worlds, worlds that are simulated step by step, and your own.
+
+Legend: n dimension of the actions, k objects.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from palpate.data.stream import SteerableWorld
+from palpate.data.transitions import Batch
+from palpate.envs.registration import MANY, SOCCER, SPRITES, TABLE, world
+from palpate.envs.simulator.world import Simulated
+from palpate.envs.soccer.config import ABOVE_RANGE
+from palpate.envs.table.scene import homography
+from palpate.figures import UNIT_SQUARE
+from palpate.projection import Homography
+from palpate.viewer.marks import as_picture
+
+Array = NDArray[Any]
+ABOVE_PIXELS = 320
+OWN_SIDE = 320  # pixels of the empty plane on which a world of unknown projection is drawn
+
+
+class Moved(NamedTuple):
+    """A triple, and the true contacts [k] where they are known."""
+
+    triple: Batch
+    contact: Array | None
+
+
+class Ground(Protocol):
+    """One scene of a world, whose agent can be moved."""
+
+    name: str
+
+    def reset(self) -> None: ...
+
+    def known(self, count: int) -> dict[str, Tensor] | None:
+        """Observations of random scenes and the agents' true positions, to align a model; None if unknown."""
+
+    def observation(self) -> Tensor:
+        """[1, ...] in the layout of `Batch`."""
+
+    def agent(self) -> Array | None:
+        """The true position [n]."""
+
+    def objects(self) -> Array | None:
+        """The true positions [k, n]."""
+
+    def picture(self) -> tuple[Array, Homography | None]:
+        """A picture [h, w, 3] to drag in, and the projection of the plane on it, if it is known."""
+
+    def move(self, displacement: Array) -> Moved: ...
+
+
+class Streamed:
+    """One scene of a steerable world."""
+
+    def __init__(self, made: SteerableWorld, name: str, seed: int = 0) -> None:
+        self.name, self._world = name, made
+        self._generator = torch.Generator(made.device).manual_seed(seed)
+        self._scene: Any = None
+        self.reset()
+
+    def reset(self) -> None:
+        self._scene = self._world.reset(1, self._generator)
+        self._seen = self._world.render(self._scene).cpu()
+
+    def known(self, count: int) -> dict[str, Tensor] | None:
+        scenes = self._world.reset(count, self._generator)
+        if not hasattr(scenes, "agent"):
+            return None
+        return {"observation": self._world.render(scenes).cpu(), "agent": scenes.agent.cpu()}
+
+    def observation(self) -> Tensor:
+        return self._seen
+
+    def agent(self) -> Array | None:
+        return self._scene.agent[0].cpu().numpy() if hasattr(self._scene, "agent") else None
+
+    def objects(self) -> Array | None:
+        if not hasattr(self._scene, "object"):
+            return None
+        found: Array = self._scene.object[0].cpu().numpy()
+        return found.reshape(-1, found.shape[-1])
+
+    def picture(self) -> tuple[Array, Homography | None]:
+        o = self.observation()[0]
+        if self.name in SPRITES | MANY and o.dim() == 3:
+            return as_picture(o), Homography.of_extent(UNIT_SQUARE, o.shape[-1], o.shape[-2])
+        return np.full((OWN_SIDE, OWN_SIDE, 3), 60, np.uint8), None
+
+    def move(self, displacement: Array) -> Moved:
+        wanted = torch.as_tensor(displacement, dtype=torch.float32, device=self._world.device)[None]
+        states = self._world.step(self._scene, wanted, self._generator)
+        o, self._seen = (x.cpu() for x in self._world.render_pair(states))
+        names = self._scene._fields if hasattr(self._scene, "_fields") else vars(self._scene)
+        self._scene = type(self._scene)(*(getattr(states, f"{name}_next") for name in names))
+        contact = getattr(states, "contact", None)
+        known = None if contact is None else np.atleast_1d(contact[0].cpu().numpy())
+        return Moved(Batch(o, states.displacement.cpu(), self._seen), known)
+
+
+class Stepped:
+    """One scene of a world that MuJoCo simulates. Call it from one thread only, because OpenGL is bound to one."""
+
+    def __init__(self, made: Simulated, name: str, seed: int = 0) -> None:
+        self.name, self._world = name, made
+        self._rng = np.random.default_rng(seed)
+        self._scene: Any = None
+        self.reset()
+
+    def reset(self) -> None:
+        self._scene = self._world.reset(self._rng)
+        self._seen = self._observe(self._scene)
+
+    def known(self, count: int) -> dict[str, Tensor]:
+        scenes = [self._world.reset(self._rng) for _ in range(count)]
+        agents = torch.from_numpy(np.concatenate([scene.agent for scene in scenes]))
+        return {"observation": torch.cat([self._observe(scene) for scene in scenes]), "agent": agents}
+
+    def observation(self) -> Tensor:
+        return self._seen
+
+    def agent(self) -> Array:
+        found: Array = self._scene.agent[0]
+        return found
+
+    def objects(self) -> Array:
+        found: Array = self._scene.object
+        return found
+
+    def picture(self) -> tuple[Array, Homography]:
+        if self.name in SOCCER:
+            made: Any = self._world
+            picture = made.render(self._scene, "above", ABOVE_PIXELS, ABOVE_PIXELS)[0]
+            return picture.copy(), Homography.of_extent(ABOVE_RANGE * 2, ABOVE_PIXELS, ABOVE_PIXELS)
+        camera: Any = self._world.cameras[0]
+        size = self._world.config.size
+        first = self.observation()[0, :3]
+        return as_picture(first), Homography(homography(camera, size, size))
+
+    def move(self, displacement: Array) -> Moved:
+        o, before = self._seen, self._scene
+        outcome = self._world.step(before, np.asarray(displacement, np.float32))
+        self._scene = type(before)(*(np.asarray(getattr(outcome, name))[None] for name in before._fields))
+        action = torch.from_numpy(self._scene.agent - before.agent)
+        self._seen = self._observe(self._scene)
+        return Moved(Batch(o, action, self._seen), np.array([outcome.contact]))
+
+    def _observe(self, scene: Any) -> Tensor:
+        pictures = torch.from_numpy(self._world.observe(scene).copy())  # [1, (v,) h, w, 3]
+        channels_first = pictures.movedim(-1, -3)
+        return channels_first.flatten(1, 2) if channels_first.dim() == 5 else channels_first
+
+
+def ground(environment: str, options: Mapping[str, Any]) -> Ground:
+    """A scene of one of our worlds; entries of `options` that the world does not have are ignored."""
+    if environment not in SPRITES | MANY | SOCCER | TABLE:
+        raise ValueError(f"{environment} is not one of our worlds, so it cannot be played here")
+    known = {field.name for field in fields(world(environment).config)} - {"contact_share"}
+    made = world(environment, **{name: value for name, value in options.items() if name in known})
+    return Stepped(made, environment) if isinstance(made, Simulated) else Streamed(made, environment)

@@ -1,0 +1,280 @@
+"""The page of a log."""
+
+import asyncio
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from nicegui import background_tasks, ui
+
+from palpate.viewer.page import Notice, awaited, html
+from palpate.viewer.run_page import finding_html
+from palpate.viewer.session import Session, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palpate.findings import Finding
+    from palpate.viewer.evidence import Examination, Shown
+    from palpate.viewer.log import Log, ShownTriple
+    from palpate.viewer.ranking import Ranking
+
+LISTED = 10  # rows of each list
+
+
+class Latest:
+    """Runs the newest of several requests; older ones that still wait are dropped."""
+
+    def __init__(self, work: Any) -> None:
+        self._work, self._busy = work, False
+        self._waiting: tuple[Any] | None = None
+
+    async def __call__(self, request: Any) -> None:
+        self._waiting = (request,)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._waiting is not None:
+                (newest,), self._waiting = self._waiting, None
+                await self._work(newest)
+        finally:
+            self._busy = False
+
+    @property
+    def waiting(self) -> bool:
+        return self._waiting is not None
+
+
+def log_page(session: Session, notice: Notice) -> None:
+    awaited("The log is being opened...", lambda: session.log, lambda log: _Pages(session, notice, log))
+
+
+class _Pages:
+    """The elements of the page, and the row that is shown."""
+
+    def __init__(self, session: Session, notice: Notice, log: "Log") -> None:
+        self.session, self.notice, self.log, self.row = session, notice, log, 0
+        self.ranking: Ranking | None = None
+        self.latest = Latest(self._show)
+        self._build()
+        ui.timer(0.1, self._begin, once=True)
+        ui.timer(0.5, self._refresh)
+
+    def _build(self) -> None:
+        last = len(self.log) - 1
+        with ui.element("div").classes("grid"):
+            with ui.element("div").classes("card s12"), ui.element("div").classes("controls"):
+                html("<b>Triple</b>")
+                self.number = ui.number(value=0, min=0, max=last, step=1, format="%d").props("dense outlined")
+                self.number.style("width: 110px").mark("row").on_value_change(lambda e: self._wanted(e.value))
+                html(f'<span class="soft">of {len(self.log):,}</span>')
+                ui.button(icon="chevron_left", on_click=lambda: self._wanted(self.row - 1)).props("flat dense round")
+                self.slider = ui.slider(min=0, max=max(last, 1), value=0).classes("slider").style("flex: 1")
+                self.slider.on_value_change(lambda e: self._wanted(e.value))
+                ui.button(icon="chevron_right", on_click=lambda: self._wanted(self.row + 1)).props("flat dense round")
+                ui.button("Random", on_click=self._random).props("outline dense no-caps")
+            self.pictures = [self._picture()]
+            with ui.element("div").classes("card s4"):
+                html("<h2>a, in the learned plane</h2>" if self.log.model else "<h2>a</h2>")
+                self.plane, self.action = html(""), html("", "soft")
+            self.pictures.append(self._picture())
+            with ui.element("div").classes("card s6"):
+                self.says = html("")
+            with ui.element("div").classes("card s6"):
+                self._build_lists()
+            with ui.element("div").classes("card s12"):
+                self._build_doctor()
+
+    def _picture(self) -> tuple[Any, ui.interactive_image, Any]:
+        with ui.element("div").classes("card s4"):
+            title, values = html(""), html("")
+            return title, ui.interactive_image(sanitize=False).classes("scene"), values
+
+    def _build_lists(self) -> None:
+        html("<h2>Rows worth a look</h2>")
+        if self.log.model is None:
+            html("<p>Lists need a model: open the folder of a run on these data, palpate view runs/x.</p>", "soft")
+            return
+        self.progress = ui.linear_progress(value=0, show_value=False, size="5px")
+        self.counted = html("", "soft")
+        self.lists: dict[str, tuple[ui.element, list[tuple[int, float]]]] = {}
+        for name, title in (
+            ("doubtful", "Most doubtful contacts"),
+            ("unexplained", "Worst explained by geometry"),
+            ("nearest", "Nearest in W to the shown one (the same scene)"),
+        ):
+            html(escape(title), "soft").style("margin-top: 8px")
+            self.lists[name] = (ui.element("div").classes("rows"), [])
+
+    def _build_doctor(self) -> None:
+        html("<h2>Findings about the data</h2>")
+        self.findings = ui.element("div").style("width: 100%")
+        with self.findings:
+            html("The arrays are being checked...", "soft")
+        self.examined = self.checked = False
+        with ui.element("div").classes("controls").style("margin-top: 8px"):
+            self.check = ui.button("Check with a short training run", on_click=self._check).props(
+                "outline dense no-caps"
+            )
+            self.check_note = html("It takes about a minute, as palpate check does.", "soft")
+
+    async def _begin(self) -> None:
+        await self.latest(0)
+        self.ranking = self.session.ranking(self.log)
+        self.session.examination(self.log)
+        if await asyncio.to_thread(self._project):
+            await self.latest(self.row)
+
+    def _project(self) -> bool:
+        try:
+            return self.log.project()
+        except (OSError, ValueError, RuntimeError):
+            return False  # the pictures are shown without marks
+
+    def _random(self) -> None:
+        import random
+
+        self._wanted(random.randrange(len(self.log)))
+
+    def _wanted(self, value: Any) -> None:
+        """Show another row; of several requests, only the newest counts."""
+        row = self.log.row(value)
+        if row == self.row:
+            return
+        self.row = row
+        if self.ranking is not None:
+            self.ranking.yield_to_user()
+        background_tasks.create(self.latest(row))  # not a timer: it would be deleted with the button of a list
+
+    async def _show(self, row: int) -> None:
+        try:
+            shown = await asyncio.to_thread(self.log.show, row, whole=False)
+            self._draw(shown)
+            if self.latest.waiting:
+                return
+            shown = await asyncio.to_thread(self.log.show, row)
+        except (OSError, ValueError, RuntimeError, LookupError) as error:
+            self.notice.show("log", one_line(error))
+            return
+        self.notice.show("log", "")
+        note = f'<p class="soft">{escape(self.log.note)}</p>' if self.log.note else ""
+        self.says.content = _says(shown) + note
+        await self._list(["nearest"])
+
+    def _draw(self, shown: "ShownTriple") -> None:
+        if not self.latest.waiting:
+            self.slider.value = self.number.value = shown.row
+        for (title, image, values), panel in zip(self.pictures, shown.panels, strict=True):
+            title.content = f"<h2>{escape(panel.title)}</h2>"
+            image.visible = bool(panel.source)
+            if panel.source:
+                image.set_source(panel.source)
+                image.set_content(panel.marks)
+            values.content = _vector(panel.values)
+        self.plane.content = shown.plane
+        self.action.content = f"action {escape(', '.join(f'{x:.3g}' for x in shown.action))}"
+        self.row = self.row if self.latest.waiting else shown.row
+
+    async def _refresh(self) -> None:
+        """Show new entries of the lists and new findings."""
+        ranking = self.ranking
+        if ranking is not None and self.progress.visible:
+            finished = ranking.finished  # read first: the lists must hold the last block
+            self.progress.value = ranking.done / ranking.total
+            self.counted.content = escape(ranking.error) or f"{ranking.done:,} of {ranking.total:,} triples"
+            await self._list(list(self.lists) if finished else ["doubtful", "unexplained"])
+            if finished:
+                self.progress.visible = False
+        examination, checkup = self.session.examination(self.log), self.session.checkup(self.log)
+        if not examination.done:
+            return
+        if checkup is not None and checkup.done and not self.checked:
+            self.checked = self.examined = True
+            self.check.enable()
+            self.check_note.content = escape(checkup.error or str(checkup.value).splitlines()[-1])
+            if checkup.value is not None:
+                self._list_findings(shown_findings(checkup.value.findings, examination.value))
+        elif not self.examined:
+            self.examined = True
+            if examination.value is None:
+                self.findings.clear()
+                with self.findings:
+                    html(escape(examination.error), "soft")
+            else:
+                self._list_findings(examination.value.findings)
+
+    async def _list(self, names: list[str]) -> None:
+        """Compute lists in another thread, and show those that have changed."""
+        ranking, row = self.ranking, self.row
+        if ranking is None:
+            return
+        try:
+            found = await asyncio.to_thread(_lists, ranking, row, names)
+        except (OSError, ValueError, RuntimeError) as error:
+            self.notice.show("log", one_line(error))
+            return
+        for name in names:
+            place, old = self.lists[name]
+            if found[name] == old or (name == "nearest" and row != self.row):
+                continue
+            self.lists[name] = place, found[name]
+            place.clear()
+            with place:
+                for each, value in found[name]:
+                    self._link(each, f"{value:.2g}")
+
+    def _link(self, row: int, tip: str) -> None:
+        button = ui.button(f"{row:,}", on_click=lambda: self._wanted(row)).props("outline dense no-caps size=sm")
+        if tip:
+            button.tooltip(tip)
+
+    def _list_findings(self, found: list[Any]) -> None:
+        self.findings.clear()
+        with self.findings:
+            if not found:
+                html("The arrays show no problems.")
+            for finding, rows in found:
+                html(finding_html(finding))
+                with ui.element("div").classes("rows"):
+                    for row in rows:
+                        self._link(row, "")
+
+    def _check(self) -> None:
+        self.check.disable()
+        self.checked = False
+        self.check_note.content = "A small model is being trained..."
+        self.session.checkup(self.log, start=True)
+
+
+def _lists(ranking: "Ranking", row: int, names: list[str]) -> dict[str, list[tuple[int, float]]]:
+    return {
+        name: ranking.nearest(row, LISTED) if name == "nearest" else getattr(ranking, name)(LISTED) for name in names
+    }
+
+
+def shown_findings(found: "Sequence[Finding]", examination: "Examination | None") -> "list[Shown]":
+    """The findings of a check with their example rows; without rows if the arrays could not be examined."""
+    from palpate.viewer.evidence import Shown
+
+    return [Shown(each, []) if examination is None else examination.shown(each) for each in found]
+
+
+def _says(shown: "ShownTriple") -> str:
+    from palpate.viewer.answers import reasons, verdict
+
+    if shown.answer is None:
+        return (
+            "<h2>Outputs of the model</h2><p>There is no model here. Open the folder of a run to see its outputs: "
+            "<code>palpate view runs/x</code></p>"
+        )
+    lines = "".join(f"<p>{escape(line)}</p>" for line in reasons(shown.answer))
+    truth = "" if shown.touched is None else f" In truth: {'contact' if shown.touched else 'no contact'}."
+    return f'<h2>Outputs of the model</h2><p class="lead"><b>{escape(verdict(shown.answer))}.</b>{truth}</p>{lines}'
+
+
+def _vector(values: list[float]) -> str:
+    if not values:
+        return ""
+    numbers = ", ".join(f"{x:.4g}" for x in values[:64])
+    more = f" and {len(values) - 64:,} more" if len(values) > 64 else ""
+    return f"<code>{numbers}{more}</code>"

@@ -1,0 +1,116 @@
+"""What a path is, and the triples in it."""
+
+import threading
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from palpate.data.logs.options import LogOptions
+
+if TYPE_CHECKING:
+    from palpate.data.labelled import Labelled
+    from palpate.data.transitions import Transitions
+
+OF_A_RUN = ("run.json", "config.json", ".overwriting/run.json")
+EXPLORED = "model"  # folder of the run, inside that of an exploration
+EXPLORATION = "explore.json"  # the note of an exploration
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+T = TypeVar("T")
+
+
+class _Kept:
+    """A value that is made once. Each has its own lock: a video is decoded for minutes, other files are opened then."""
+
+    def __init__(self) -> None:
+        self.lock, self.time = threading.Lock(), -1
+        self.value: Any = None
+
+
+_KEPT: dict[tuple[Any, ...], _Kept] = {}
+_LOCK = threading.Lock()
+
+
+def _once(key: tuple[Any, ...], time: int, make: Callable[[], T]) -> T:
+    """The value of a key, made again only if the time of its file has changed."""
+    with _LOCK:
+        kept = _KEPT.setdefault(key, _Kept())
+    with kept.lock:
+        if kept.time != time:
+            kept.value = make()
+            kept.time = time
+        value: T = kept.value
+    return value
+
+
+def opened(path: Path, reading: LogOptions | None = None) -> "Transitions":
+    """The triples of a log, opened once. All of the viewer's logs are opened here."""
+    from palpate.data.logs.log import open_log
+
+    key = ("triples", path.absolute(), reading or LogOptions())
+    return _once(key, path.stat().st_mtime_ns, lambda: open_log(path, reading))
+
+
+def opened_with_truth(path: Path) -> "Labelled | None":
+    """The triples of a file with their true states, opened once; None if it holds none."""
+    if path.is_dir():
+        return None
+    return _once(("truth", path.absolute()), path.stat().st_mtime_ns, lambda: _with_truth(path))
+
+
+def _with_truth(path: Path) -> "Labelled | None":
+    from palpate.data.labelled import Labelled
+
+    try:
+        return Labelled.open(path)
+    except ValueError:
+        return None
+
+
+def collected(environment: str, count: int, seed: int, **options: Any) -> "Labelled":
+    """Fresh triples of a streamed world, collected once."""
+    from palpate.collecting.collect import collect
+
+    key = ("fresh", environment, count, seed, *sorted(options.items()))
+    return _once(key, 0, lambda: collect(environment, count, seed=seed, labelled=True, progress=False, **options))
+
+
+def kind_of(path: Path) -> Literal["run", "log"]:
+    """Whether a path is the folder of a run, or a log. Nothing slow is read."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}; give the folder of a run, or a log")
+    if path.is_dir():
+        if any((path / name).exists() for name in OF_A_RUN):
+            return "run"
+        if (path / EXPLORATION).exists():
+            raise ValueError(
+                f"{path} is an unfinished exploration without a model; continue it with palpate explore and --resume"
+            )
+    elif not _is_hdf5(path):
+        raise ValueError(f"{path} is not an HDF5 file, or is damaged; give the folder of a run, or a log")
+    return "log"
+
+
+def _is_hdf5(path: Path) -> bool:
+    """Whether the signature is at one of the places that HDF5 allows: 0, 512, 1024, 2048..."""
+    size, at = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while at + len(SIGNATURE) <= size:
+            file.seek(at)
+            if file.read(len(SIGNATURE)) == SIGNATURE:
+                return True
+            at = max(512, 2 * at)
+    return False
+
+
+def run_of(path: Path) -> Path:
+    """The folder of the run in an exploration's folder, else the path itself."""
+    return path / EXPLORED if (path / EXPLORED / "run.json").exists() else path
+
+
+def settings_file(path: Path) -> dict[str, Any]:
+    """The values of a run's `run.toml`; empty if there is none, or if it is damaged."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

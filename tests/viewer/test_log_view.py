@@ -1,0 +1,187 @@
+"""A log, its lists and its findings, without a browser."""
+
+import base64
+import io
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from palpate.data.labelled import Labelled
+from palpate.data.transitions import Transitions
+from palpate.findings import Finding
+from palpate.methods.base import Encoding
+from palpate.projection import Homography
+from palpate.representation import Representation
+from palpate.viewer.answers import Answer, reasons, verdict
+from palpate.viewer.evidence import Examination
+from palpate.viewer.log import Log
+from palpate.viewer.marks import Marks, as_picture, svg
+from palpate.viewer.ranking import Ranking
+
+
+def pixels(source: str) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
+
+
+def test_a_triple_is_shown_as_it_is(made_runs: Path, model: Representation) -> None:
+    with Labelled.open(made_runs / "log.h5") as labelled:
+        log = Log(labelled.transitions, model, labelled.truth)
+        shown = log.show(7)
+        assert shown.panels[0].marks == ""  # the projection is not known yet
+        assert log.project()
+        assert log.aligned
+        shown = log.show(7)
+        batch = labelled.transitions.rows([7])
+        for panel, o in zip(shown.panels, (batch.o, batch.o_next), strict=True):
+            assert np.array_equal(pixels(panel.source), o[0].permute(1, 2, 0).numpy())
+            assert panel.marks.count("<circle") >= 4  # two rings, each with a rim, and dots
+        assert shown.touched == bool(labelled.truth.contact[7])  # type: ignore[index]
+        assert shown.action == batch.a[0].tolist()
+        assert shown.plane.startswith("<svg")
+        assert verdict(shown.answer)  # type: ignore[arg-type]
+
+
+def test_only_the_shown_triple_is_read(made_runs: Path, model: Representation, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Transitions.open(made_runs / "log.h5") as triples:
+        read: list[int] = []
+        rows = Transitions.rows
+        monkeypatch.setattr(
+            Transitions, "rows", lambda self, index: (read.append(len(np.atleast_1d(index))), rows(self, index))[1]
+        )
+        Log(triples, model).show(3)
+        assert read == [1]
+
+
+def test_rows_are_held_to_the_log(made_runs: Path) -> None:
+    with Transitions.open(made_runs / "log.h5") as triples:
+        log = Log(triples)
+        assert [log.row(x) for x in (None, -3, 5, "7", "x", 1e9, float("inf"))] == [0, 0, 5, 7, 0, 119, 0]
+        assert log.show(0).answer is None
+
+
+def test_vectors_and_views() -> None:
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    shown = Log(Transitions(observation=x, action=x[:, :2], next_observation=x)).show(1)
+    assert shown.panels[0].values == pytest.approx(x[1].tolist())
+    two = torch.zeros(6, 4, 5, dtype=torch.uint8)
+    two[3:] = 9
+    picture = as_picture(two, {"views": 2})
+    assert picture.shape == (4, 10, 3)
+    assert picture[0, :, 0].tolist() == [0] * 5 + [9] * 5
+
+
+def test_another_log_is_refused(model: Representation) -> None:
+    x = np.zeros((5, 3), np.float32)
+    with pytest.raises(ValueError, match=r"the triples have observations \(3,\) and actions of 2 numbers; this model"):
+        Log(Transitions(observation=x, action=x[:, :2], next_observation=x), model)
+
+
+def test_words_about_contact() -> None:
+    touched = Answer(np.zeros(2), Marks(), Marks(), np.array([1.0]), 0.1, False, np.array([0.02]), np.array([0.97]))
+    assert verdict(touched) == "Contact, 97%"
+    text = " ".join(reasons(touched))
+    assert "The scene changed: the squared distance in W between the two scenes is 1, 10.0 times the threshold" in text
+    assert "By geometry, the path misses the learned body: 2% before the move" in text
+    assert "They disagree" in text
+    several = touched._replace(distance=np.ones(2), would_touch=np.array([0.5, 0.99]), contact=np.array([0.5, 0.0]))
+    assert verdict(several) == "Object 1: doubtful: contact with 50%; object 2: no contact"
+    assert verdict(touched._replace(contact=None)) == "This model predicts no contacts"
+
+
+def test_lists(made_runs: Path, model: Representation) -> None:
+    with Transitions.open(made_runs / "log.h5") as triples:
+        ranking = Ranking(model, triples)
+        assert ranking.nearest(0, 3) == ranking.doubtful(3) == []
+        ranking.start()
+        for _ in range(600):
+            if ranking.finished:
+                break
+            time.sleep(0.1)
+        assert (ranking.done, ranking.error) == (120, "")
+        batch = triples.rows(slice(None))
+        contact = model.contact(*batch)
+        least = (0.5 - (contact - 0.5).abs()).numpy()
+        assert [row for row, _ in ranking.doubtful(5)] == np.argsort(-least, kind="stable")[:5].tolist()
+        with torch.no_grad():
+            w = model.model.scene(batch.o).flatten(1)
+        apart = (w - w[4]).square().sum(1).numpy()
+        found = ranking.nearest(4, 3)
+        assert found[0][1] <= found[1][1] <= found[2][1]
+        assert 4 not in dict(found)
+        assert found[0][1] == pytest.approx(np.sort(apart)[1], abs=1e-2)
+        ranking.stop()
+
+
+def test_lists_of_a_file_that_fails_say_so(made_runs: Path, model: Representation) -> None:
+    triples = Transitions.open(made_runs / "log.h5")
+    ranking = Ranking(model, triples)
+    triples.close()
+    ranking.start()
+    ranking._thread.join(30)
+    assert ranking.finished
+    assert "was closed" in ranking.error
+
+
+def test_findings_have_rows_that_show_them() -> None:
+    rng = np.random.default_rng(0)
+    o, a = rng.normal(size=(400, 4)), rng.normal(size=(400, 2))
+    o_next = rng.normal(size=(400, 4))
+    a[10:130] = 0  # idle
+    o_next[200:280] = o[200:280]  # unchanged
+    o[300], a[300], o_next[300] = o[301], a[301], o_next[301]
+    shown = {
+        each.finding.name: each.rows
+        for each in Examination(Transitions(observation=o, action=a, next_observation=o_next)).findings
+    }
+    assert shown["idle"][:3] == [10, 11, 12]
+    assert shown["unchanged"][:3] == [200, 201, 202]
+    assert shown["too-few"] == []
+
+
+def test_findings_of_a_check_are_listed_without_an_examination() -> None:
+    pytest.importorskip("nicegui")
+    from palpate.viewer.log_page import shown_findings
+
+    rng = np.random.default_rng(0)
+    o, a = rng.normal(size=(40, 4)), rng.normal(size=(40, 2))
+    a[:9] = 0
+    examination = Examination(Transitions(observation=o, action=a, next_observation=rng.normal(size=(40, 4))))
+    finding = Finding("idle", "warning", "x", {}, "y")
+    assert shown_findings([finding], None) == [(finding, [])]
+    assert shown_findings([finding], examination) == [(finding, list(range(8)))]
+
+
+def test_rows_of_contradictions_and_copies() -> None:
+    rng = np.random.default_rng(0)
+    o, a, o_next = rng.normal(size=(100, 4)), rng.normal(size=(100, 2)), rng.normal(size=(100, 4))
+    o[1], o_next[1] = o[0], o_next[0]
+    a[0], a[1] = 1, -1
+    for x in (o, a, o_next):
+        x[50:60] = x[40:50]
+    found = {
+        each.finding.name: each.rows
+        for each in Examination(Transitions(observation=o, action=a, next_observation=o_next)).findings
+    }
+    assert found["contradictions"] == [0, 1]
+    assert found["duplicates"] == list(range(40, 48))
+
+
+def test_marks_are_in_the_pictures_pixels() -> None:
+    drawn = svg(
+        Marks(agent=np.array([0.5, 0.25]), objects=np.array([[0.1, 0.9]]), confidences=np.array([0.4])),
+        Homography.of_extent((0, 1, 0, 1), 20, 20),
+        20,
+    )
+    assert 'cx="10.00" cy="15.00"' in drawn
+    assert 'cx="2.00" cy="2.00"' in drawn
+    assert '<g opacity="0.40">' in drawn
+
+
+def test_several_objects_have_several_colours() -> None:
+    encoding = Encoding(torch.zeros(1, 2), torch.rand(1, 3, 2))
+    drawn = svg(Marks(objects=encoding.objects[0].numpy()), Homography.of_extent((0, 1, 0, 1), 20, 20), 20)
+    assert len({part[:7] for part in drawn.split('fill="#')[1:]}) == 3

@@ -1,0 +1,154 @@
+"""Worlds to play in, without a browser."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from palpate.api import fit
+from palpate.envs.registration import world
+from palpate.representation import Representation
+from palpate.viewer.grounds import Ground, Streamed, ground
+from palpate.viewer.play import STRIDE, Play
+
+pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact", "ignore:too few held-out")
+WORLDS = [
+    "palpate/Sprites-v0",
+    "palpate/SpritesMany-v0",
+    pytest.param("palpate/Soccer-v0", marks=pytest.mark.slow),
+    pytest.param("palpate/Table-v0", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_ground_moves_its_agent(name: str) -> None:
+    found = ground(name, {"size": 20, "seed": 3, "contact_share": 0.9})
+    agent, before = np.array(found.agent()), found.observation()
+    toward = np.array([0.05, 0.0]) if agent[0] < 0.5 else np.array([-0.05, 0.0])
+    moved = found.move(toward)
+    assert torch.equal(moved.triple.o, before)
+    assert torch.equal(moved.triple.o_next, found.observation())
+    assert not torch.equal(moved.triple.o, moved.triple.o_next)
+    assert np.allclose(moved.triple.a[0], found.agent() - agent, atol=1e-6)
+    assert moved.contact is not None
+    assert len(moved.contact) == len(found.objects())
+    picture, project = found.picture()
+    assert project is not None
+    at = project(np.array(found.agent())[None])[0]
+    assert (at > 0).all()
+    assert (at < picture.shape[0]).all()
+    known = found.known(3)
+    assert known is not None
+    assert known["observation"].shape == (3, *found.observation().shape[1:])
+
+
+def test_the_picture_shows_the_agent_where_it_is() -> None:
+    found = ground("palpate/Sprites-v0", {"size": 50})
+    picture, project = found.picture()
+    assert project is not None
+    x, y = project(np.array(found.agent())[None])[0]
+    red, green, _ = picture[int(y), int(x)].astype(int)
+    assert red > green + 50
+
+
+def test_unknown_worlds_are_named() -> None:
+    with pytest.raises(ValueError, match="other/World-v0 is not one of our worlds"):
+        ground("other/World-v0", {})
+
+
+def at_agent(play: Play) -> tuple[float, float]:
+    x, y = play._project(play.at[None])[0]
+    return float(x), float(y)
+
+
+def test_dragging_moves_the_agent_to_the_mouse(model: Representation) -> None:
+    play = Play(model, ground("palpate/Sprites-v0", {"size": 20}))
+    assert play.grabbed(*at_agent(play))
+    assert not play.grabbed(-10, -10)
+    before = play.view()
+    for x, y in ((3, 3), (16, 4), (10, 17)):
+        play.drag(x, y)
+        assert at_agent(play) == pytest.approx((x, y), abs=0.01)
+        after = play.view()
+        assert (after.source, after.marks) != (before.source, before.marks)
+        before = after
+    assert before.answer is None
+    play.explain()
+    assert play.view().answer is not None
+    play.truth = False
+    assert play.view().marks.count("<circle") < before.marks.count("<circle")
+
+
+def test_a_drag_beyond_the_border_stops_there(model: Representation) -> None:
+    play = Play(model, ground("palpate/Sprites-v0", {"size": 20}))
+    play.drag(-50, 10)
+    assert play.at[0] == pytest.approx(0.045)
+
+
+def test_a_path_is_walked_in_small_steps(model: Representation) -> None:
+    play = Play(model, ground("palpate/Sprites-v0", {"size": 20}))
+    assert not play.walk()
+    play.plan(4, 16)
+    assert play.path is not None
+    end, places = play.path.points[-1], [play.at]
+    while play.walk():
+        places.append(play.at)
+    places.append(play.at)
+    if not play.touched:
+        assert play.at == pytest.approx(end, abs=1e-3)
+    assert np.linalg.norm(np.diff(places, axis=0), axis=1).max() < STRIDE * play.width + 1e-6
+    assert len(places) > 3
+
+
+def test_a_new_scene_forgets(model: Representation) -> None:
+    play = Play(model, ground("palpate/Sprites-v0", {"size": 20}))
+    play.drag(4, 4)
+    play.plan(16, 16)
+    play.reset()
+    assert (play.path, play.view().answer, play.view().contact) == (None, None, None)
+
+
+class Own:
+    """Sprites as a user's own world, with another class and no projection that we know."""
+
+    def __init__(self) -> None:
+        self._inner: Any = world("palpate/Sprites-v0", size=20)
+        self.device, self.observation_shape, self.n = self._inner.device, self._inner.observation_shape, 2
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def sample(self, count: int, generator: torch.Generator) -> Any:
+        return self._inner.sample(count, generator)
+
+    def render(self, scene: Any) -> Tensor:
+        found: Tensor = self._inner.render(scene)
+        return found
+
+
+def test_your_own_world_is_drawn_on_an_empty_plane(model: Representation) -> None:
+    found: Ground = Streamed(Own(), "Own")  # type: ignore[arg-type]
+    assert found.picture()[1] is None
+    play = Play(model, found)
+    target = np.array([0.5, 0.3])
+    play.drag(*play._project(target[None])[0])
+    assert play.at == pytest.approx(target, abs=1e-3)
+
+
+def test_a_method_without_bodies_plans_straight_paths() -> None:
+    trained = fit(
+        world("palpate/Sprites-v0", size=20),
+        method="transporter",
+        steps=1,
+        batch_size=8,
+        progress=False,
+        device="cpu",
+        encoder="small",
+    )
+    play = Play(trained, ground("palpate/Sprites-v0", {"size": 20}))
+    play.plan(4, 4)
+    assert play.path is not None
+    assert "no body to avoid" in play.path.note
+    assert play.view().marks

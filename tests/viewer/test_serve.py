@@ -1,0 +1,200 @@
+"""The command, its refusals, and its end."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from palpate import extras
+from palpate.viewer.serve import hosts, listening, view
+from palpate.viewer.session import Session, environment_of
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+def test_refusals_are_one_line(command: Command, made_runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "damaged.h5").write_bytes(b"no HDF5")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for arguments, message in (
+            ((tmp_path / "nothing",), "there is no .*nothing; give the folder of a run, or a log"),
+            ((tmp_path / "damaged.h5",), "damaged.h5"),
+            ((made_runs / "log.h5", "--live"), "live is for the folder of a run"),
+            (
+                (made_runs / "run", "--port", port),
+                f"port {port} is in use; choose another with --port, or leave it out",
+            ),
+            ((made_runs / "run", "--port", 99999), "port is 99999; allowed is 0"),
+            ((made_runs / "run", "--host", "no.such.host.invalid"), "host is 'no.such.host.invalid'"),
+        ):
+            code, out, err = command("view", *arguments, "--no-browser")
+            assert (code, out) == (2, "")
+            assert re.search(message, err), err
+            assert len(err.splitlines()) == 1
+
+
+def test_a_missing_extra_is_named(command: Command, made_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="nicegui")
+
+    monkeypatch.setattr(extras.importlib, "import_module", missing)
+    code, _, err = command("view", made_runs / "run", "--no-browser")
+    assert code == 2
+    assert "pip install 'palpate[view]'" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_loopback_only_unless_asked() -> None:
+    with listening("127.0.0.1", 0) as sock:
+        assert sock.getsockname()[0] == "127.0.0.1"
+
+
+def test_only_names_of_this_machine_are_answered_on_loopback() -> None:
+    pytest.importorskip("nicegui")
+    from fastapi import FastAPI
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    reached: list[str] = []
+
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(dict(scope["headers"])[b"host"].decode())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    app = FastAPI()
+    app.mount("/", mounted)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts("127.0.0.1", "127.0.0.1"))
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        del message
+
+    ours = ["127.0.0.1:8080", "localhost:8080", "[::1]:8080"]
+    for host in (*ours, "evil.example:8080", "127.0.0.1.evil.example", ""):
+        scope = {
+            "type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [(b"host", host.encode())],
+        }  # fmt: skip
+        asyncio.run(app(scope, receive, send))
+    assert reached == ours
+    assert hosts("0.0.0.0", "0.0.0.0") == hosts("::", "::") == ["*"]
+    assert "box.example" in hosts("box.example", "127.0.1.1")
+
+
+def test_a_server_that_does_not_start_is_an_error(made_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    with pytest.raises(RuntimeError, match="the server of the page did not start"):
+        view(made_runs / "run", browser=False)
+
+
+def test_a_session_follows_a_run_that_is_trained_again(made_runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(made_runs / "run", tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    content = config.read_bytes()
+    config.unlink()
+    session = Session(tmp_path / "run")
+    failed = waited(session.log)
+    assert "unfinished run" in failed.error
+    assert session.log is failed  # it is not tried again and again
+    session.retry()
+    assert session.log is not failed
+    config.write_bytes(content)
+    first = waited(session.log)
+    assert first.error == ""
+    assert first.value is not None
+    ranking = session.ranking(first.value)
+    assert ranking is not None
+    os.utime(config, (1, 1))
+    second = waited(session.log)
+    assert second is not first
+    assert second.value is not None
+    assert second.value.triples is first.value.triples  # the data are opened once
+    assert second.value.model is not first.value.model
+    assert ranking._ended.is_set()
+    session.close()
+
+
+def waited(task: Any) -> Any:
+    for _ in range(600):
+        if task.done:
+            return task
+        time.sleep(0.1)
+    raise AssertionError("the task has not ended")
+
+
+@pytest.mark.slow
+def test_a_report_is_shown_without_torch(made_runs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("nicegui")
+    shutil.copytree(made_runs / "run", tmp_path / "run")
+    (tmp_path / "run" / "figures").mkdir()
+    (tmp_path / "run" / "figures" / "overlay.png").write_bytes(b"png")
+    code = (
+        "import os, sys, threading; from pathlib import Path; from urllib.request import urlopen\n"
+        "from palpate.viewer.serve import view\n"
+        "def look(address):\n"
+        "    page = urlopen(address).read().decode()\n"
+        "    print('data:image/png' in page, sorted({'torch', 'h5py', 'matplotlib'} & set(sys.modules)), flush=True)\n"
+        "    os._exit(0)\n"
+        f"view(Path({str(tmp_path / 'run')!r}), browser=False, ready=look)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True []"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["run", "stream", "log.h5"])
+def test_ctrl_c_ends_it(made_runs: Path, name: str) -> None:
+    pytest.importorskip("nicegui")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "palpate.cli", "view", str(made_runs / name), "--no-browser"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = re.search(r"http://127.0.0.1:\d+/", process.stdout.readline())
+    assert address
+    assert "palpate view" in urlopen(address[0], timeout=20).read().decode()
+    for path in ("", "_nicegui_ws/socket.io/?EIO=4&transport=polling"):
+        with pytest.raises(HTTPError, match="400") as refused:
+            urlopen(Request(address[0] + path, headers={"Host": "evil.example"}), timeout=20)
+        assert b"host" in refused.value.read()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_the_world_of_a_run(made_runs: Path, tmp_path: Path) -> None:
+    name, attributes = environment_of(made_runs / "log.h5")
+    assert (name, attributes["size"]) == ("palpate/Sprites-v0", 20)
+    assert environment_of(None) == environment_of(tmp_path / "nothing") == ("", {})
+    shutil.copytree(made_runs / "run", tmp_path / "run")
+    (tmp_path / "run" / "run.toml").write_text("steps = 4\n")
+    play = waited(Session(tmp_path / "run").play)
+    assert "the world of this run is not known" in play.error
+
+
+def test_a_session_opens_the_log_and_the_world_of_a_run(made_runs: Path) -> None:
+    for name in ("run", "stream"):
+        session = Session(made_runs / name)
+        for task in (session.log, session.play):
+            assert waited(task).error == ""
+            assert task.value is not None
+        assert session.log is session.log
+        session.close()
