@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 import zarr
-from written import CAMERAS, Truth, truth, write_lerobot, write_robomimic, write_video, write_zarr
+from written import CAMERAS, Truth, packed, truth, write_lerobot, write_robomimic, write_video, write_zarr
 
 from palpate.data.logs.log import LogOptions, open_log
 
@@ -102,6 +102,56 @@ def test_settings(tmp_path: Path, log: Truth) -> None:
     refused(folder, "codebase_version 'v1.6'; allowed are v2.0, v2.1 and v3")
     changed(folder, codebase_version="v3.0", features=None)
     refused(folder, "info.json is damaged")
+
+
+@pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("data_path", "../secret/file.parquet", "names the file '../secret/file.parquet', which is outside"),
+        ("data_path", "data/../../secret/file.parquet", "which is outside of the folder"),
+        ("video_path", "/secret/file.mp4", "names the file '/secret/file.mp4', which is outside"),
+        ("video_path", "../log-2/{video_key}.mp4", "names the file '../log-2/observation.*.mp4', which is outside"),
+        ("data_path", "data/{chunk}.parquet", "data_path is 'data/{chunk}.parquet', which is no pattern"),
+        ("video_path", "{", "video_path is '{', which is no pattern"),
+        ("video_path", None, "video_path is None, which is no pattern"),
+        ("fps", 0, "fps is 0; allowed are numbers above 0"),
+        ("fps", -30, "fps is -30; allowed are numbers above 0"),
+        ("fps", "many", "fps is 'many'; allowed are numbers above 0"),
+        ("fps", None, "fps is None; allowed are numbers above 0"),
+    ],
+)
+def test_settings_that_a_folder_cannot_have(
+    tmp_path: Path, log: Truth, version: str, setting: str, value: Any, message: str
+) -> None:
+    folder = write_lerobot(tmp_path / "log", log, version=version)
+    changed(folder, **{setting: value})
+    refused(folder, message)
+
+
+@pytest.mark.parametrize("value", [0, -1, "all", float("nan")])
+def test_chunks_of_no_size(tmp_path: Path, log: Truth, value: Any) -> None:
+    folder = write_lerobot(tmp_path / "log", log, version="v2.1")
+    changed(folder, chunks_size=value)
+    refused(folder, f"chunks_size is {value!r}; allowed are numbers above 0")
+
+
+def test_a_folder_named_with_dots_and_linked_files(tmp_path: Path, log: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only names that lead out are refused: the hub's caches hold links to files elsewhere."""
+    folder = write_lerobot(tmp_path / "log", log)
+    (folder / VIDEO).rename(tmp_path / "blob")
+    (folder / VIDEO).symlink_to(tmp_path / "blob")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert len(open_log(Path("../log"), LogOptions(position="observation.state[:2]"))) == 22
+
+
+def test_pictures_outside_of_the_folder(tmp_path: Path, log: Truth) -> None:
+    folder = write_lerobot(tmp_path / "log", log, stored="PNG")
+    (tmp_path / "secret.png").write_bytes(packed(log.pictures[CAMERAS[0]][0]))
+    kind = pa.struct({"bytes": "binary", "path": "string"})
+    with_column(folder, CAMERAS[0], [pa.array([{"bytes": None, "path": "../secret.png"}] * 13, kind)])
+    refused(folder, "names the file '../secret.png', which is outside of the folder")
 
 
 def with_column(folder: Path, name: str, values: Any) -> None:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -42,7 +44,7 @@ class LeRobot(Log):
         info = _info(path)
         try:
             self._features = {name: dict(each) for name, each in info["features"].items()}
-            self.fps, self._version = float(info["fps"]), str(info["codebase_version"])
+            self.fps, self._version = _positive(path, info, "fps"), str(info["codebase_version"])
             videos = [name for name, each in self._features.items() if each["dtype"] == "video"]
             self.columns = {
                 name: _column(name, each, self.fps)
@@ -140,7 +142,7 @@ class LeRobot(Log):
         if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
             raise ValueError(f"{where} has a row without a picture; {ADVICE}")
         try:
-            data = value.get("bytes") or (self.path / value["path"]).read_bytes()
+            data = value.get("bytes") or _inside(self.path, str(value["path"])).read_bytes()
             picture = Image.open(io.BytesIO(data))
             if picture.mode == "L":
                 return np.asarray(picture)[..., None]
@@ -162,6 +164,39 @@ def _info(path: Path) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise ValueError(f"{file} is damaged: it holds no settings; {ADVICE}")
     return info
+
+
+def _positive(path: Path, info: dict[str, Any], name: str) -> float:
+    """A number of meta/info.json that must be above 0."""
+    try:
+        value = float(info[name])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(
+            f"{path / 'meta/info.json'} is damaged: {name} is {info[name]!r}; allowed are numbers above 0; {ADVICE}"
+        )
+    return value
+
+
+def _file(path: Path, info: dict[str, Any], name: str, **where: Any) -> Path:
+    """The file that a pattern of meta/info.json gives: data_path or video_path."""
+    pattern: Any = info.get(name)
+    try:
+        found = pattern.format(**where)
+    except (AttributeError, ValueError, IndexError, KeyError) as error:
+        raise ValueError(
+            f"{path / 'meta/info.json'} is damaged: {name} is {pattern!r}, which is no pattern of file names; {ADVICE}"
+        ) from error
+    return _inside(path, found)
+
+
+def _inside(path: Path, name: str) -> Path:
+    """A file of the folder. Names that lead out of it are refused; links are followed, as in the hub's caches."""
+    place = Path(os.path.normpath(path.absolute() / name))
+    if not place.is_relative_to(os.path.normpath(path.absolute())):
+        raise ValueError(f"{path} names the file {name!r}, which is outside of the folder; a log must hold its files")
+    return path / name
 
 
 def _readable(feature: dict[str, Any]) -> bool:
@@ -196,9 +231,9 @@ def _episodes_v2(path: Path, info: dict[str, Any], videos: list[str]) -> list[Ep
             index, length = int(row["episode_index"]), int(row["length"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file} is cut or damaged in line {number}: {error!r}; {ADVICE}") from error
-        where = {"episode_chunk": index // int(info["chunks_size"]), "episode_index": index}
-        clips = {name: Clip(path / info["video_path"].format(video_key=name, **where), 0.0) for name in videos}
-        episodes.append(Episode(index, length, path / info["data_path"].format(**where), clips))
+        where = {"episode_chunk": int(index // _positive(path, info, "chunks_size")), "episode_index": index}
+        clips = {name: Clip(_file(path, info, "video_path", video_key=name, **where), 0.0) for name in videos}
+        episodes.append(Episode(index, length, _file(path, info, "data_path", **where), clips))
     return sorted(episodes)
 
 
@@ -224,12 +259,12 @@ def _episodes_v3(path: Path, info: dict[str, Any], videos: list[str]) -> list[Ep
 
             clips = {
                 name: Clip(
-                    path / info["video_path"].format(video_key=name, **where(f"videos/{name}")),
+                    _file(path, info, "video_path", video_key=name, **where(f"videos/{name}")),
                     float(one[f"videos/{name}/from_timestamp"]),
                 )
                 for name in videos
             }
-            table = path / info["data_path"].format(**where("data"))
+            table = _file(path, info, "data_path", **where("data"))
             episodes.append(Episode(int(one["episode_index"]), int(one["length"]), table, clips))
     return sorted(episodes, key=lambda each: each.number)
 
