@@ -223,12 +223,29 @@ def test_robomimic(tmp_path: Path, log: Truth) -> None:
         file["data/demo_1"].attrs["num_samples"] = 4
     refused(path, "data/demo_1 has no dataset 'obs/robot0_eef_pos'", position=position)
     with h5py.File(path, "a") as file:
+        file["data/demo_1/obs/robot0_eef_pos"] = np.zeros((4, 3))
         del file["data/demo_1/obs/top_image"]
         file["data/demo_1/obs/top_image"] = np.zeros((3, 48, 48, 3), np.uint8)
     refused(path, "data/demo_1 has datasets of different lengths", position=position)
     with h5py.File(path, "w") as file:
         file.create_group("data/other")
     refused(path, "there is no demonstration data/demo_0", position=position)
+
+
+def test_robomimic_columns_that_are_not_used_may_have_other_lengths(tmp_path: Path, log: Truth) -> None:
+    path, options = write_robomimic(tmp_path / "demo.hdf5", log), LogOptions(position="obs/robot0_eef_pos[:2]")
+    whole = open_log(path, options)
+    with h5py.File(path, "a") as file:
+        for number, demo in enumerate(file["data"].values()):
+            del demo["actions"]
+            demo["actions"] = np.zeros((log.lengths[number] - 1, 7))
+            demo["states"] = np.zeros((log.lengths[number] + 1, 40))
+            demo["obs/touch"] = np.zeros((2, 3))
+            demo.attrs["num_samples"] = log.lengths[number] - 1
+    found = open_log(path, options)
+    np.testing.assert_array_equal(found.action, whole.action)
+    np.testing.assert_array_equal(found.rows(slice(None)).o, whole.rows(slice(None)).o)
+    refused(path, "different lengths, {'obs/top_image': 9, 'obs/touch': 2}", position="touch[:2]")
 
 
 def test_robomimic_cut(tmp_path: Path, log: Truth) -> None:

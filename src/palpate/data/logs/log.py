@@ -7,7 +7,7 @@ v views, h height, w width, c channels.
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,11 +24,11 @@ __all__ = ["Log", "LogOptions", "open_log", "read_log", "triples"]
 
 
 class Log(ABC):
-    """A log of episodes. A row is one moment of an episode, and every column has a value in every row."""
+    """A log of episodes. A row is one moment of an episode, and every column that is read has a value in every row."""
 
     path: Path
     columns: Mapping[str, Column]
-    lengths: np.ndarray  # [e] rows of each episode
+    lengths: np.ndarray  # [e] rows of each episode, in the columns that are read
     episodes: np.ndarray  # [e] the log's own numbers of its episodes
     fps: float | None = None
 
@@ -36,6 +36,10 @@ class Log(ABC):
     def names(self) -> Mapping[str, str]:
         """The columns' names, each with a short description."""
         return {name: column.text for name, column in self.columns.items()}
+
+    def lengths_of(self, names: Sequence[str]) -> np.ndarray:
+        """Rows of each episode in these columns, `[e]`. In some formats other columns may have more or fewer."""
+        return self.lengths
 
     @abstractmethod
     def numbers(self, name: str) -> np.ndarray:
@@ -142,6 +146,7 @@ def triples(log: Log, options: LogOptions) -> Transitions:
         )
     name, part = split_position(options.position, log.columns)
     seen = observed(options.observation, log.columns, name)
+    log.lengths = log.lengths_of([*seen, name])
     _require_long(log, options.stride)
     rows = kept_rows(log.lengths, options.stride)
     position = _positions(log, name, part, rows, options)

@@ -1,7 +1,7 @@
 """robomimic's HDF5 files: data/demo_N with obs/NAME, actions and more, a row per moment."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -45,7 +45,12 @@ class Robomimic(Log):
             raise ValueError(
                 f"{first.name} holds no datasets; extract observations with robomimic's dataset_states_to_obs.py"
             )
-        self.lengths = np.array([_length(demo, self.columns) for demo in self._demos])
+
+    def lengths_of(self, names: Sequence[str]) -> np.ndarray:
+        with files.read_from(self.path):
+            return np.array(
+                [_length(demo, {name: self._dataset(demo, name) for name in names}) for demo in self._demos]
+            )
 
     def numbers(self, name: str) -> np.ndarray:
         with files.read_from(self.path):
@@ -90,12 +95,14 @@ def _column(name: str, dataset: h5py.Dataset) -> Column:
     )
 
 
-def _length(demo: h5py.Group, columns: Any) -> int:
-    lengths = {name: len(demo[name]) for name in columns if name in demo}
+def _length(demo: h5py.Group, selected: Mapping[str, h5py.Dataset]) -> int:
+    """Rows of the selected columns. Others may have more or fewer: some files hold an observation after the last
+    action."""
+    lengths = {name: len(dataset) for name, dataset in selected.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"{demo.name} has datasets of different lengths, {lengths}; it is unfinished or damaged")
     length = next(iter(lengths.values()))
-    stated = demo.attrs.get("num_samples", length)
-    if int(stated) != length:
+    stated = int(demo.attrs.get("num_samples", length))
+    if stated > length:
         raise ValueError(f"{demo.name} has {length} rows, but num_samples is {stated}; it is unfinished or damaged")
     return length
