@@ -3,14 +3,16 @@
 import gc
 import os
 import tempfile
+import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 import pytest
-from written import CAMERAS, LENGTHS, LOSS, Truth, truth, write_lerobot, write_robomimic, write_video, write_zarr
+from written import CAMERAS, LENGTHS, LOSS, SIDE, Truth, truth, write_lerobot, write_robomimic, write_video, write_zarr
 
 from palpate.data.logs import frames
 from palpate.data.logs.log import LogOptions, open_log
@@ -162,6 +164,60 @@ def test_zarr(tmp_path: Path, version: int, kind: str, stride: int) -> None:
     compare(opened, log, CAMERAS[:1], stride, 0)
 
 
+@pytest.mark.parametrize("chunks", ["v2", "v3", "shards", "all rows"])
+@pytest.mark.parametrize("fitting", [1, 3, 12])  # rows that fit into a block
+@pytest.mark.parametrize("stride", [1, 3, 8])
+def test_zarr_reads_each_chunk_once_in_blocks_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunks: str, fitting: int, stride: int
+) -> None:
+    import zarr
+
+    from palpate.data.logs import zarr as reader
+
+    log = truth(cameras=CAMERAS[:1])
+    path = write_zarr(tmp_path / "log.zarr", log, 2 if chunks == "v2" else 3, "uint8")
+    size = {"all rows": 25}.get(chunks, 5)
+    data = zarr.open_group(str(path), mode="a")["data"]
+    del data["img"]
+    shards = (10, SIDE, SIDE, 3) if chunks == "shards" else None
+    data.create_array("img", data=log.pictures[CAMERAS[0]], chunks=(size, SIDE, SIDE, 3), shards=shards)
+    read: list[range] = []
+    largest = 0
+    keep, pictures = reader.Zarr._read, reader.Levels.pictures
+
+    def counted(self: Any, array: Any, part: Any = slice(None)) -> np.ndarray:
+        if array.path == "data/img" and part.step is None:
+            read.append(range(part.start, part.stop))
+        return keep(self, array, part)
+
+    def converted(self: Any, block: np.ndarray) -> np.ndarray:
+        nonlocal largest
+        largest = max(largest, len(block))
+        return pictures(self, block)
+
+    monkeypatch.setattr(reader.Zarr, "_read", counted)
+    monkeypatch.setattr(reader.Levels, "pictures", converted)
+    monkeypatch.setattr(reader, "BLOCK_BYTES", fitting * SIDE * SIDE * 3)
+    options = LogOptions(position="state[:2]", stride=stride)
+    with warnings.catch_warnings(action="ignore"):  # an episode is short
+        compare(open_log(path, options), log, CAMERAS[:1], stride, 0)
+    assert all(rows.start % size == 0 and (rows.stop % size == 0 or rows.stop == 25) for rows in read)
+    assert all(one.stop <= two.start for one, two in pairwise(read))
+    assert max(map(len, read)) <= max(size, fitting)
+    assert 0 < largest <= fitting
+
+
+def test_a_dark_first_picture_in_floats(tmp_path: Path) -> None:
+    """The range of values is found from pictures of all chunks, and from several of a large one."""
+    log = truth(cameras=CAMERAS[:1])
+    dark = log.pictures[CAMERAS[0]].copy()
+    dark[:2] = 0
+    log = log._replace(pictures={CAMERAS[0]: dark})
+    options = LogOptions(position="state[:2]")
+    for kind in ("float32", "first"):
+        compare(open_log(write_zarr(tmp_path / kind, log, 3, kind), options), log, CAMERAS[:1], 1, 0)
+
+
 def test_zarr_in_a_zip(tmp_path: Path, log: Truth) -> None:
     import shutil
 
@@ -259,6 +315,9 @@ def test_a_video_of_another_rate(tmp_path: Path) -> None:
         ({"observation": f"{CAMERAS[0]},{CAMERAS[0]}"}, "each camera is allowed once"),
         ({"stride": 12}, "with stride 12 an episode needs 13 rows, but the longest has 12"),
         ({"stride": 0}, "stride is 0; allowed are whole numbers from 1"),
+        ({"stride": np.int64(0)}, "stride is .*0.*; allowed are whole numbers from 1"),
+        ({"stride": 2.0}, "stride is 2.0; allowed are whole numbers from 1"),
+        ({"stride": True}, "stride is True; allowed are whole numbers from 1"),
         ({"site": "hand"}, "site is 'hand', but there is no MuJoCo model"),
     ],
 )
@@ -271,6 +330,15 @@ def test_mistakes(tmp_path_factory: pytest.TempPathFactory, log: Truth, changes:
     if "stride is" not in message and "site is" not in message:
         assert str(folder) in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_stride_of_numpy(tmp_path: Path, log: Truth) -> None:
+    path = write_robomimic(tmp_path / "demo.hdf5", log)
+    options = {"observation": "side_image", "position": "robot0_eef_pos[:2]"}
+    triples = Transitions.from_robomimic(path, **options, stride=np.int64(2))
+    compare(triples, log, CAMERAS[1:], 2, 0)
+    assert type(triples.recipe["stride"]) is int
+    assert LogOptions(stride=np.int64(1)).given == {}
 
 
 def test_short_episodes_are_left_out_with_a_warning(tmp_path: Path, log: Truth) -> None:

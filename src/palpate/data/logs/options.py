@@ -1,6 +1,7 @@
 """What to read from a log. Nothing slow is imported, because these fields are options of the command line."""
 
 from dataclasses import dataclass, fields
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ class LogOptions:
     """Site or body of the MuJoCo model whose position is the agent's."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.stride, bool) or not isinstance(self.stride, int) or self.stride < 1:
+        if isinstance(self.stride, bool) or not isinstance(self.stride, Integral) or self.stride < 1:
             raise ValueError(f"stride is {self.stride!r}; allowed are whole numbers from 1")
+        object.__setattr__(self, "stride", int(self.stride))  # of numpy's numbers, too
         if self.kinematics is not None and not isinstance(self.kinematics, Path):
             object.__setattr__(self, "kinematics", Path(self.kinematics))
         if self.site is not None and self.kinematics is None:

@@ -1,5 +1,6 @@
 """Diffusion policy's zarr groups: arrays data/NAME over all rows, and meta/episode_ends."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
@@ -8,10 +9,11 @@ import numpy as np
 
 from palpate.data.logs.columns import Column
 from palpate.data.logs.log import Log, kept_rows
-from palpate.data.logs.pictures import Levels, blocks_of, is_picture
+from palpate.data.logs.pictures import BLOCK_BYTES, Levels, is_picture
 from palpate.extras import demand
 
 ADVICE = "copy or download it again"
+SAMPLES = 16  # pictures, at least, from which the range of their values is found, if there are so many
 
 
 @final
@@ -68,19 +70,28 @@ class Zarr(Log):
         return values.reshape(len(values), -1)
 
     def frames(self, name: str, stride: int) -> Iterator[np.ndarray]:
-        array = _Readable(self._arrays[name], self._read)
-        some = kept_rows(self.lengths, stride)
-        levels = Levels(name, (array[row : row + 1] for row in some[:: max(1, len(some) // 16)]))
-        if stride == 1:
-            yield from map(levels.pictures, blocks_of(array, 0, int(self.lengths.sum()), 1))
-            return
-        # Whole blocks are read, because a compressed chunk is decoded as a whole.
-        first = 0
-        for block in blocks_of(array, 0, int(self.lengths.sum()), 1):
-            wanted = some[(some >= first) & (some < first + len(block))] - first
-            if len(wanted):
-                yield levels.pictures(block[wanted])
-            first += len(block)
+        """Whole chunks are read, each once, because a compressed chunk is decoded as a whole."""
+        array, total = self._arrays[name], int(self.lengths.sum())
+        levels = Levels(name, self._samples(array, total))
+        wanted = np.zeros(total, bool)
+        wanted[kept_rows(self.lengths, stride)] = True
+        fitting = max(1, BLOCK_BYTES // max(1, math.prod(array.shape[1:]) * array.dtype.itemsize))
+        step = max(1, fitting // array.chunks[0]) * array.chunks[0]
+        for low in range(0, total, step):
+            rows = np.flatnonzero(wanted[low : low + step])
+            if len(rows):
+                block = self._read(array, slice(low, min(low + step, total)))
+                for part in range(0, len(rows), fitting):
+                    yield levels.pictures(block[rows[part : part + fitting]])
+
+    def _samples(self, array: Any, total: int) -> Iterator[np.ndarray]:
+        """Some rows, from all parts of the array and from few chunks."""
+        chunk = array.chunks[0]
+        starts = range(0, total, chunk)
+        starts = starts[:: max(1, len(starts) // SAMPLES)]
+        step = max(1, chunk * len(starts) // SAMPLES)
+        for start in starts:
+            yield self._read(array, slice(start, min(start + chunk, total), step))
 
     def close(self) -> None:
         if self._store is not None:
@@ -91,17 +102,6 @@ class Zarr(Log):
             return np.asarray(array[part])
         except Exception as error:  # of zarr, of its stores and codecs
             raise ValueError(f"{self.path}: {array.path} cannot be read: {_reason(error)}; {ADVICE}") from error
-
-
-class _Readable:
-    """An array whose reading errors name the log."""
-
-    def __init__(self, array: Any, read: Any) -> None:
-        self._array, self._read = array, read
-        self.shape, self.dtype = array.shape, array.dtype
-
-    def __getitem__(self, part: Any) -> np.ndarray:
-        return self._read(self._array, part)
 
 
 def _reason(error: Exception) -> str:
