@@ -152,17 +152,44 @@ class TestValues:
         np.testing.assert_array_equal(columns["frame_index"], [0, 1, 0, 1, 2, 3, 4, 5])
         assert np.isnan(columns["palpate.contact"]).tolist() == [False, True] + [False, False, True] * 2
 
+    @pytest.mark.parametrize("stored", [False, True])
+    def test_of_episodes_that_are_mixed(self, tmp_path: Path, blocks: int, stored: bool) -> None:
+        """As environments side by side write them: a triple of each in turn. The table is that of the sorted log."""
+        log, o = episodes()
+        assert log.episode is not None
+        turn = np.concatenate([np.arange(count - 1) for count in LENGTHS])
+        mixed = log.subset(np.lexsort((log.episode.numpy(), turn)))
+        assert mixed.episode is not None
+        assert mixed.episode.tolist()[:4] == [0, 1, 2, 0]
+        if stored:
+            mixed.save(tmp_path / "log.h5")
+            mixed = Transitions.open(tmp_path / "log.h5")
+        one, two = (read(encode_log(made(), x, tmp_path / f"{i}.npz").path)[0] for i, x in enumerate((log, mixed)))
+        assert len(two["index"]) == len(o)
+        for name, column in one.items():
+            np.testing.assert_array_equal(two[name], column)
+
+    def test_of_rows_in_disorder_whose_place_is_known(self, tmp_path: Path, blocks: int) -> None:
+        log, _ = episodes()
+        frames = np.concatenate([np.arange(count) for count in LENGTHS])
+        log.come_from({"data": "log"}, (np.repeat([0, 1, 2], LENGTHS), frames, np.arange(len(frames))), None)
+        mixed = log.subset(np.random.default_rng(0).permutation(len(log)))
+        one, two = (read(encode_log(made(), x, tmp_path / f"{i}.npz").path)[0] for i, x in enumerate((log, mixed)))
+        for name, column in one.items():
+            np.testing.assert_array_equal(two[name], column)
+
     def test_of_a_log_that_knows_its_frames(self, tmp_path: Path, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         log, _ = episodes()
         log.attributes["stride"] = 5
         frames = np.concatenate([5 * np.arange(count - 1) for count in LENGTHS])
-        known = 10 + np.repeat(range(3), np.array(LENGTHS) - 1), frames, 1000 + frames
+        episode = np.repeat(range(3), np.array(LENGTHS) - 1)
+        known = 10 + episode, frames, 1000 + 100 * episode + frames
         monkeypatch.setattr(Transitions, "log_rows", property(lambda self: known), raising=False)
         columns, _ = read(encode_log(made(), log, tmp_path / "x.npz").path)
         np.testing.assert_array_equal(columns["episode_index"], np.repeat([10, 11, 12], LENGTHS))
         expected = np.concatenate([5 * np.arange(n) for n in LENGTHS])
         np.testing.assert_array_equal(columns["frame_index"], expected)
-        np.testing.assert_array_equal(columns["index"], 1000 + expected)
+        np.testing.assert_array_equal(columns["index"], 1000 + 100 * np.repeat(range(3), LENGTHS) + expected)
 
     @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npz"])
     def test_of_several_objects(self, tmp_path: Path, blocks: int, suffix: str) -> None:

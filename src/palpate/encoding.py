@@ -58,11 +58,12 @@ def encode_log(
 
     `log` is a `Transitions`, a file of triples, or a log of another project, whose columns `reading` selects.
 
-    A row is an observation: o of each triple, and o' of a triple that no other triple continues. `episode_index` is
-    the log's episode, or else the number of the chain of triples. `frame_index` is the place in the episode. The
-    contact columns describe the triple that begins with the observation; they are null if there is none. With k
-    objects, each quantity of an object has k columns, such as `palpate.object.0`. Parquet and npz files hold the
-    model's folder and checksum, and the unit. Parquet needs the extra palpate[lerobot].
+    A row is an observation: o of each triple, and o' of a triple that no other triple continues. The rows of an episode
+    are together and in order of time, also if the log mixes episodes. `episode_index` is the log's episode, or else the
+    number of the chain of triples. `frame_index` is the place in the episode. The contact columns describe the triple
+    that begins with the observation; they are null if there is none. With k objects, each quantity of an object
+    has k columns, such as `palpate.object.0`. Parquet and npz files hold the model's folder and checksum, and the unit.
+    Parquet needs the extra palpate[lerobot].
     """
     out = Path(out)
     if out.suffix not in WRITERS:
@@ -100,6 +101,7 @@ def require_fit(model: Representation, triples: Transitions) -> None:
 
 def positions(model: Representation, triples: Transitions) -> Iterator[tuple[int, Columns]]:
     """Blocks of the table, of bounded size, each after the number of triples so far."""
+    triples = _in_order(triples)
     place = _Places(triples)
     for block in triples.blocks():
         # The additional triple shows whether one continues the last triple of the block.
@@ -123,6 +125,18 @@ def positions(model: Representation, triples: Transitions) -> Iterator[tuple[int
                 whole[starts] = value.numpy()
                 columns |= _apart(name, whole, value.dim() == 2)
         yield block.stop, columns
+
+
+def _in_order(triples: Transitions) -> Transitions:
+    """The same triples, those of each episode one after the other. Environments that run side by side mix them."""
+    if triples.log_rows is not None:
+        order = np.argsort(triples.log_rows[2], kind="stable")
+    elif triples.episode is not None:
+        _, first, number = np.unique(triples.episode.numpy(), return_index=True, return_inverse=True)
+        order = np.argsort(first[number], kind="stable")
+    else:
+        return triples
+    return triples if (np.diff(order) == 1).all() else triples.subset(order)
 
 
 def _encoded(model: Representation, o: torch.Tensor) -> Columns:
