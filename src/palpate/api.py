@@ -20,7 +20,17 @@ from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
 from palpate.groups import make_group
-from palpate.material import Data, Material, facts_of, log_options, make_material, opened_data, origin_of, triples_of
+from palpate.material import (
+    Data,
+    Material,
+    facts_of,
+    log_options,
+    make_material,
+    opened_data,
+    origin_of,
+    triples_of,
+    world_of,
+)
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import FORMAT_VERSION, build, save_model
 from palpate.metrics.measure import measure
@@ -163,6 +173,7 @@ def fit(
         "palpate_version": __version__,
         "training": asdict(settled),
         "data": material.name,
+        "world": world_of(opened),
         "choices": [choice._asdict() for choice in choices],
     }
     content = checksum({**material.sample._asdict(), "actions": material.actions})[:16]

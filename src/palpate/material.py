@@ -15,7 +15,7 @@ from palpate.data.logs.log import open_log
 from palpate.data.sources import Resident, source
 from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
-from palpate.envs.registration import SPRITES, stream_world
+from palpate.envs.registration import SPRITES, options_of, recorded, stream_world
 from palpate.groups.base import Group
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.traits import Traits
@@ -46,6 +46,14 @@ def origin_of(data: object, name: str = "data") -> dict[str, Any]:
     if isinstance(data, str | os.PathLike):
         return {name: str(Path(data).absolute())}
     return dict(getattr(data, "recipe", {}))
+
+
+def world_of(data: Transitions | Labelled | World) -> dict[str, Any]:
+    """The id of the environment that data come from, and its options if it is one of our worlds; empty if unknown."""
+    if isinstance(data, Transitions | Labelled):
+        return recorded(triples_of(data).attributes)
+    env = getattr(data, "recipe", {}).get("env")
+    return options_of(data) or ({} if env is None else {"env": str(env)})
 
 
 def _is_world(name: str) -> bool:

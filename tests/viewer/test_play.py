@@ -1,10 +1,12 @@
 """Worlds to play in, without a browser."""
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from test_own_streamed_world import SteeredDiscs
 from torch import Tensor
 
 from palpate.api import fit
@@ -14,6 +16,7 @@ from palpate.viewer.grounds import Ground, Streamed, ground
 from palpate.viewer.play import STRIDE, Play
 
 pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact", "ignore:too few held-out")
+SPRITES = {"env": "palpate/Sprites-v0", "size": 20}
 WORLDS = [
     "palpate/Sprites-v0",
     "palpate/SpritesMany-v0",
@@ -24,7 +27,7 @@ WORLDS = [
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_ground_moves_its_agent(name: str) -> None:
-    found = ground(name, {"size": 20, "seed": 3, "contact_share": 0.9})
+    found = ground({"env": name, "size": 20, "contact_share": 0.9})
     agent, before = np.array(found.agent()), found.observation()
     toward = np.array([0.05, 0.0]) if agent[0] < 0.5 else np.array([-0.05, 0.0])
     moved = found.move(toward)
@@ -45,7 +48,7 @@ def test_a_ground_moves_its_agent(name: str) -> None:
 
 
 def test_the_picture_shows_the_agent_where_it_is() -> None:
-    found = ground("palpate/Sprites-v0", {"size": 50})
+    found = ground({"env": "palpate/Sprites-v0", "size": 50})
     picture, project = found.picture()
     assert project is not None
     x, y = project(np.array(found.agent())[None])[0]
@@ -54,8 +57,10 @@ def test_the_picture_shows_the_agent_where_it_is() -> None:
 
 
 def test_unknown_worlds_are_named() -> None:
-    with pytest.raises(ValueError, match="other/World-v0 is not one of our worlds"):
-        ground("other/World-v0", {})
+    with pytest.raises(
+        ValueError, match=r"other/World-v0, which Play cannot move; these worlds can be played: palpate/S"
+    ):
+        ground({"env": "other/World-v0"})
 
 
 def at_agent(play: Play) -> tuple[float, float]:
@@ -64,7 +69,7 @@ def at_agent(play: Play) -> tuple[float, float]:
 
 
 def test_dragging_moves_the_agent_to_the_mouse(model: Representation) -> None:
-    play = Play(model, ground("palpate/Sprites-v0", {"size": 20}))
+    play = Play(model, ground(SPRITES))
     assert play.grabbed(*at_agent(play))
     assert not play.grabbed(-10, -10)
     before = play.view()
@@ -82,13 +87,13 @@ def test_dragging_moves_the_agent_to_the_mouse(model: Representation) -> None:
 
 
 def test_a_drag_beyond_the_border_stops_there(model: Representation) -> None:
-    play = Play(model, ground("palpate/Sprites-v0", {"size": 20}))
+    play = Play(model, ground(SPRITES))
     play.drag(-50, 10)
     assert play.at[0] == pytest.approx(0.045)
 
 
 def test_a_path_is_walked_in_small_steps(model: Representation) -> None:
-    play = Play(model, ground("palpate/Sprites-v0", {"size": 20}))
+    play = Play(model, ground(SPRITES))
     assert not play.walk()
     play.plan(4, 16)
     assert play.path is not None
@@ -103,7 +108,7 @@ def test_a_path_is_walked_in_small_steps(model: Representation) -> None:
 
 
 def test_a_new_scene_forgets(model: Representation) -> None:
-    play = Play(model, ground("palpate/Sprites-v0", {"size": 20}))
+    play = Play(model, ground(SPRITES))
     play.drag(4, 4)
     play.plan(16, 16)
     play.reset()
@@ -137,6 +142,75 @@ def test_your_own_world_is_drawn_on_an_empty_plane(model: Representation) -> Non
     assert play.at == pytest.approx(target, abs=1e-3)
 
 
+class Discs(SteeredDiscs):
+    """A user's world whose scenes have names."""
+
+    class Scene(NamedTuple):
+        agent: Tensor
+        object: Tensor
+
+    class After(NamedTuple):
+        agent_next: Tensor
+        object_next: Tensor
+        displacement: Tensor
+        triple: Any
+
+    def reset(self, count: int, generator: torch.Generator) -> Any:
+        return self.Scene(*super().reset(count, generator))
+
+    def step(self, scene: Any, displacement: Tensor, generator: torch.Generator) -> Any:
+        triple = super().step(scene, displacement, generator)
+        return self.After(triple.agent + displacement, triple.object_next, displacement, triple)
+
+    def render_pair(self, states: Any) -> tuple[Tensor, Tensor]:
+        return super().render_pair(getattr(states, "triple", states))
+
+
+def test_a_world_with_named_scenes_is_played() -> None:
+    found = Streamed(Discs(), "Discs")
+    moved = found.move(np.array([0.1, 0.2]))
+    assert moved.triple.a[0].tolist() == pytest.approx([0.1, 0.2])
+    assert moved.contact is None
+
+
+class Unnamed(Discs):
+    def reset(self, count: int, generator: torch.Generator) -> Any:
+        return tuple(super().reset(count, generator))
+
+
+class Ending(Discs):
+    def step(self, scene: Any, displacement: Tensor, generator: torch.Generator) -> Any:
+        return super().step(scene, displacement, generator).triple
+
+
+class Failing(Discs):
+    def step(self, scene: Any, displacement: Tensor, generator: torch.Generator) -> Any:
+        raise KeyError("arm")
+
+
+class Sampled:
+    device, observation_shape, n = torch.device("cpu"), (16,), 2
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (Unnamed, "Unnamed cannot be played: its reset gives a tuple, whose parts have no names; give a named tuple"),
+        (Ending, "its reset gives agent, object, but its step gives no agent_next; each NAME needs a NAME_next"),
+        (Failing, "Failing: step raised KeyError: 'arm'"),
+        (Sampled, "Sampled cannot be played: it needs reset, render, moves and step"),
+    ],
+)
+def test_a_world_that_cannot_be_played_is_named(own: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Streamed(own(), own.__name__)
+
+
+def test_a_world_that_the_model_does_not_read_is_named(model: Representation) -> None:
+    with pytest.raises(ValueError, match=r"Discs gives observations \(16,\), and the model reads \(3, 20, 20\)"):
+        Play(model, Streamed(Discs(), "Discs"))
+
+
 def test_a_method_without_bodies_plans_straight_paths() -> None:
     trained = fit(
         world("palpate/Sprites-v0", size=20),
@@ -147,7 +221,7 @@ def test_a_method_without_bodies_plans_straight_paths() -> None:
         device="cpu",
         encoder="small",
     )
-    play = Play(trained, ground("palpate/Sprites-v0", {"size": 20}))
+    play = Play(trained, ground(SPRITES))
     play.plan(4, 4)
     assert play.path is not None
     assert "no body to avoid" in play.path.note

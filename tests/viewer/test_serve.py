@@ -1,6 +1,7 @@
 """The command, its refusals, and its end."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,12 @@ from urllib.request import Request, urlopen
 import pytest
 
 from palpate import extras
+from palpate.api import fit
+from palpate.disk import as_json
+from palpate.envs.registration import world
+from palpate.methods.store import sealed
 from palpate.viewer.serve import hosts, listening, view
-from palpate.viewer.session import Session, environment_of
+from palpate.viewer.session import Session
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -180,14 +186,34 @@ def test_ctrl_c_ends_it(made_runs: Path, name: str) -> None:
     assert (process.returncode, err) == (0, "")
 
 
-def test_the_world_of_a_run(made_runs: Path, tmp_path: Path) -> None:
-    name, attributes = environment_of(made_runs / "log.h5")
-    assert (name, attributes["size"]) == ("palpate/Sprites-v0", 20)
-    assert environment_of(None) == environment_of(tmp_path / "nothing") == ("", {})
+def test_a_run_without_a_world_is_not_played(made_runs: Path, tmp_path: Path) -> None:
     shutil.copytree(made_runs / "run", tmp_path / "run")
-    (tmp_path / "run" / "run.toml").write_text("steps = 4\n")
-    play = waited(Session(tmp_path / "run").play)
-    assert "the world of this run is not known" in play.error
+    config = tmp_path / "run" / "config.json"
+    for recorded, message in (
+        ({}, "its data do not name one; these worlds can be played: palpate/Sprites-v0"),
+        ({"env": "gym_pusht/PushT-v0"}, "come from gym_pusht/PushT-v0, which Play cannot move"),
+        ({"env": "palpate/SoccerGoal-v0"}, "come from palpate/SoccerGoal-v0, which Play cannot move"),
+    ):
+        config.write_bytes(as_json(sealed({**json.loads(config.read_bytes()), "world": recorded})))
+        play = waited(Session(tmp_path / "run").play)
+        assert message in play.error
+        assert "view(folder, world=MyWorld())" in play.error
+
+
+def test_a_run_is_shown_and_played_in_its_own_world(tmp_path: Path) -> None:
+    made = world("palpate/SpritesMany-v0", size=20, objects=2, alike=True)  # not by its id, as in the demo
+    options: dict[str, Any] = {"steps": 1, "batch_size": 8, "progress": False, "device": "cpu", "encoder": "small"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one step nothing is learned
+        fit(made, out=tmp_path / "run", method="transporter", **options)
+    session = Session(tmp_path / "run")
+    played, log = waited(session.play), waited(session.log)
+    assert played.error == log.error == ""
+    assert played.value.ground._world.config == made.config
+    assert len(played.value.ground.objects()) == 2
+    assert log.value.truth.objects.shape[1:] == (2, 2)
+    assert log.value.triples.attributes["alike"] is True
+    session.close()
 
 
 def test_a_session_opens_the_log_and_the_world_of_a_run(made_runs: Path) -> None:

@@ -1,6 +1,8 @@
 """The names of our worlds."""
 
 import difflib
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import gymnasium
@@ -24,6 +26,12 @@ SOCCER: dict[str, dict[str, Any]] = {
     "palpate/SoccerFirstPerson-v0": {"view": "first"},
 }
 TABLE: dict[str, dict[str, Any]] = {"palpate/Table-v0": {}}
+KINDS: tuple[tuple[dict[str, dict[str, Any]], Any, Any], ...] = (
+    (SPRITES, Sprites, SpritesConfig),
+    (MANY, SpritesMany, ManyConfig),
+    (SOCCER, Soccer, SoccerConfig),
+    (TABLE, Table, TableConfig),
+)
 TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes that end, and a reward
 
 
@@ -46,6 +54,31 @@ def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: 
     made: Sprites | SpritesMany = world(env_id, device=device, **options)
     made.recipe = {"env": env_id, **options}
     return made
+
+
+def options_of(made: Any) -> dict[str, Any]:
+    """The id and the options of one of our worlds, as `world` takes them; empty for any other object."""
+    for ids, kind, config in KINDS:
+        if type(made) is kind:
+            env = getattr(made, "recipe", {}).get("env", next(iter(ids)))
+            return {"env": env, **{each.name: made.settings()[each.name] for each in fields(config)}}
+    return {}
+
+
+def recorded(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The id of the environment that the attributes of triples name, and its options if it is one of our worlds."""
+    env = attributes.get("environment")
+    if not isinstance(env, str):
+        return {}
+    known = [each.name for ids, _, config in KINDS if env in ids for each in fields(config)]
+    options = {name: _plain(attributes[name]) for name in known if name in attributes}
+    return {"env": env, **options}
+
+
+def _plain(value: Any) -> Any:
+    """A value of Python for one that a file holds, which has no None."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if value == "None" else value
 
 
 def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Any:

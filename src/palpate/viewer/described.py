@@ -49,6 +49,9 @@ def _flaw(facts: Mapping[str, Any]) -> str:
     data = facts.get("data", "")
     if not isinstance(data.get("data", "") if isinstance(data, dict) else data, str):
         return "data"
+    world = facts.get("world", {})
+    if not isinstance(world, dict) or not isinstance(world.get("env", ""), str):
+        return "world"
     for name, sound in (("choices", _is_choice), ("findings", _is_finding)):
         entries = facts.get(name, [])
         if not isinstance(entries, list) or not all(map(sound, entries)):

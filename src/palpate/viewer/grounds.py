@@ -3,8 +3,9 @@
 Legend: n dimension of the actions, k objects.
 """
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from palpate.data.stream import SteerableWorld
 from palpate.data.transitions import Batch
-from palpate.envs.registration import MANY, SOCCER, SPRITES, TABLE, world
+from palpate.envs.registration import KINDS, MANY, SOCCER, SPRITES, world
 from palpate.envs.simulator.world import Simulated
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
@@ -25,6 +26,11 @@ from palpate.viewer.marks import as_picture
 Array = NDArray[Any]
 ABOVE_PIXELS = 320
 OWN_SIDE = 320  # pixels of the empty plane on which a world of unknown projection is drawn
+
+
+OURS = [env for ids, *_ in KINDS for env in ids]
+OWN = "view(folder, world=MyWorld()) plays a world of your own, with the protocol palpate.data.stream.SteerableWorld"
+PLAYED = f"these worlds can be played: {', '.join(OURS)}; {OWN}"
 
 
 class Moved(NamedTuple):
@@ -60,23 +66,41 @@ class Ground(Protocol):
 
 
 class Streamed:
-    """One scene of a steerable world."""
+    """One scene of a steerable world, ours or a user's."""
 
     def __init__(self, made: SteerableWorld, name: str, seed: int = 0) -> None:
+        if not isinstance(made, SteerableWorld):
+            raise ValueError(f"{name} cannot be played: it needs reset, render, moves and step; {OWN}")
         self.name, self._world = name, made
         self._generator = torch.Generator(made.device).manual_seed(seed)
         self._scene: Any = None
         self.reset()
+        with self._naming("moves"):
+            possible = made.moves(self._scene, 1, self._generator)[:, 0]
+        self._after(self._stepped(possible))  # refuses scenes that cannot be continued
+
+    @contextmanager
+    def _naming(self, part: str) -> Iterator[None]:
+        """Name the world and the method in errors: a user's own code may raise any."""
+        try:
+            yield
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{self.name}: {part} raised {type(error).__name__}: {reason}") from error
 
     def reset(self) -> None:
-        self._scene = self._world.reset(1, self._generator)
-        self._seen = self._world.render(self._scene).cpu()
+        with self._naming("reset"):
+            self._scene = self._world.reset(1, self._generator)
+        with self._naming("render"):
+            self._seen = self._world.render(self._scene).cpu()
 
     def known(self, count: int) -> dict[str, Tensor] | None:
-        scenes = self._world.reset(count, self._generator)
+        with self._naming("reset"):
+            scenes = self._world.reset(count, self._generator)
         if not hasattr(scenes, "agent"):
             return None
-        return {"observation": self._world.render(scenes).cpu(), "agent": scenes.agent.cpu()}
+        with self._naming("render"):
+            return {"observation": self._world.render(scenes).cpu(), "agent": scenes.agent.cpu()}
 
     def observation(self) -> Tensor:
         return self._seen
@@ -97,14 +121,36 @@ class Streamed:
         return np.full((OWN_SIDE, OWN_SIDE, 3), 60, np.uint8), None
 
     def move(self, displacement: Array) -> Moved:
-        wanted = torch.as_tensor(displacement, dtype=torch.float32, device=self._world.device)[None]
-        states = self._world.step(self._scene, wanted, self._generator)
-        o, self._seen = (x.cpu() for x in self._world.render_pair(states))
-        names = self._scene._fields if hasattr(self._scene, "_fields") else vars(self._scene)
-        self._scene = type(self._scene)(*(getattr(states, f"{name}_next") for name in names))
+        states = self._stepped(torch.as_tensor(displacement, dtype=torch.float32, device=self._world.device)[None])
+        with self._naming("render_pair"):
+            o, self._seen = (x.cpu() for x in self._world.render_pair(states))
+        self._scene = self._after(states)
         contact = getattr(states, "contact", None)
         known = None if contact is None else np.atleast_1d(contact[0].cpu().numpy())
         return Moved(Batch(o, states.displacement.cpu(), self._seen), known)
+
+    def _stepped(self, displacement: Tensor) -> Any:
+        with self._naming("step"):
+            return self._world.step(self._scene, displacement, self._generator)
+
+    def _after(self, states: Any) -> Any:
+        """The scene in which a triple ends. Each of its fields NAME is NAME_next in the triple's states."""
+        scene = self._scene
+        names = getattr(scene, "_fields", None) or (
+            [field.name for field in fields(scene)] if is_dataclass(scene) else []
+        )
+        if not names:
+            raise ValueError(
+                f"{self.name} cannot be played: its reset gives a {type(scene).__name__}, whose parts have no names; "
+                "give a named tuple or a dataclass"
+            )
+        missing = [name for name in names if not hasattr(states, f"{name}_next")]
+        if missing:
+            raise ValueError(
+                f"{self.name} cannot be played: its reset gives {', '.join(names)}, but its step gives no "
+                f"{missing[0]}_next; each NAME needs a NAME_next"
+            )
+        return type(scene)(**{name: getattr(states, f"{name}_next") for name in names})
 
 
 class Stepped:
@@ -160,10 +206,13 @@ class Stepped:
         return channels_first.flatten(1, 2) if channels_first.dim() == 5 else channels_first
 
 
-def ground(environment: str, options: Mapping[str, Any]) -> Ground:
-    """A scene of one of our worlds; entries of `options` that the world does not have are ignored."""
-    if environment not in SPRITES | MANY | SOCCER | TABLE:
-        raise ValueError(f"{environment} is not one of our worlds, so it cannot be played here")
-    known = {field.name for field in fields(world(environment).config)} - {"contact_share"}
-    made = world(environment, **{name: value for name, value in options.items() if name in known})
-    return Stepped(made, environment) if isinstance(made, Simulated) else Streamed(made, environment)
+def ground(recipe: Mapping[str, Any]) -> Ground:
+    """A scene of one of our worlds, from its id, as `env`, and its options."""
+    options = dict(recipe)
+    env = options.pop("env", None)
+    if env is None:
+        raise ValueError(f"the world of this run is not known, because its data do not name one; {PLAYED}")
+    if env not in OURS:
+        raise ValueError(f"the data of this run come from {env}, which Play cannot move; {PLAYED}")
+    made = world(env, **options)
+    return Stepped(made, env) if isinstance(made, Simulated) else Streamed(made, env)

@@ -8,7 +8,7 @@ from nicegui import background_tasks, ui
 
 from palpate.viewer.page import Notice, awaited, html
 from palpate.viewer.run_page import finding_html
-from palpate.viewer.session import Session, one_line
+from palpate.viewer.session import SHOWN, Session, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,7 @@ class _Pages:
     def _project(self) -> bool:
         try:
             return self.log.project()
-        except (OSError, ValueError, RuntimeError):
+        except SHOWN:
             return False  # the pictures are shown without marks
 
     def _random(self) -> None:
@@ -153,7 +153,7 @@ class _Pages:
             if self.latest.waiting:
                 return
             shown = await asyncio.to_thread(self.log.show, row)
-        except (OSError, ValueError, RuntimeError, LookupError) as error:
+        except SHOWN as error:
             self.notice.show("log", one_line(error))
             return
         self.notice.show("log", "")
@@ -210,7 +210,7 @@ class _Pages:
             return
         try:
             found = await asyncio.to_thread(_lists, ranking, row, names)
-        except (OSError, ValueError, RuntimeError) as error:
+        except SHOWN as error:
             self.notice.show("log", one_line(error))
             return
         for name in names:

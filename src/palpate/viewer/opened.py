@@ -1,8 +1,9 @@
 """What a path is, and the triples in it."""
 
+import json
 import threading
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -67,12 +68,14 @@ def _with_truth(path: Path) -> "Labelled | None":
         return None
 
 
-def collected(environment: str, count: int, seed: int, **options: Any) -> "Labelled":
-    """Fresh triples of a streamed world, collected once."""
+def collected(world: Mapping[str, Any], count: int, seed: int) -> "Labelled":
+    """Fresh triples of a streamed world, its id as `env` and its options, collected once."""
     from palpate.collecting.collect import collect
 
-    key = ("fresh", environment, count, seed, *sorted(options.items()))
-    return _once(key, 0, lambda: collect(environment, count, seed=seed, labelled=True, progress=False, **options))
+    options = dict(world)
+    env = options.pop("env")
+    key = ("fresh", json.dumps(world, sort_keys=True), count, seed)
+    return _once(key, 0, lambda: collect(env, count, seed=seed, labelled=True, progress=False, **options))
 
 
 def kind_of(path: Path) -> Literal["run", "log"]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from nicegui import ui
 
-from palpate.viewer.session import Session, Task, one_line
+from palpate.viewer.session import SHOWN, Session, Task, one_line
 from palpate.viewer.style import head
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Notice:
         """The result of `work`. If a file has an error, it becomes a message, and the result is None."""
         try:
             result = work()
-        except (OSError, ValueError, RuntimeError, LookupError) as error:
+        except SHOWN as error:
             self.show(topic, one_line(error))
             return None
         self.show(topic, "")

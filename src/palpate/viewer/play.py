@@ -42,6 +42,7 @@ class Play:
 
     def __init__(self, model: Representation, ground: Ground) -> None:
         self.ground, self.note = ground, ""
+        _require_fit(model, ground)
         known = ground.known(KNOWN)
         self.model = self._aligned(model, known)
         self.path: Path | None = None
@@ -189,6 +190,18 @@ class Play:
         if self.path is not None:
             facts.append(("path", self.path.note))
         return facts
+
+
+def _require_fit(model: Representation, ground: Ground) -> None:
+    """Refuse a world that is not in the plane, and one whose observations or actions the model does not read."""
+    group, shape = model.model.group, tuple(ground.observation().shape[1:])
+    if group.n != 2:
+        raise ValueError(f"the positions have {group.n} numbers; only worlds in the plane can be played")
+    if shape != model.config.observation_shape:
+        raise ValueError(
+            f"{ground.name} gives observations {shape}, and the model reads {model.config.observation_shape}; give the "
+            "world that it was trained in"
+        )
 
 
 def _numbers(values: Array) -> str:

@@ -11,7 +11,7 @@ from nicegui import background_tasks, events, ui
 from palpate.palette import OBJECT_COLOURS, YELLOW
 from palpate.viewer.log_page import Latest
 from palpate.viewer.page import Notice, awaited, html
-from palpate.viewer.session import Session, one_line
+from palpate.viewer.session import SHOWN, Session, one_line
 
 if TYPE_CHECKING:
     from palpate.viewer.play import Play
@@ -95,7 +95,7 @@ class _Stage:
         try:
             view = await self._played(self._act, *request)
             self._draw(view)
-        except (OSError, ValueError, RuntimeError) as error:
+        except SHOWN as error:
             self.notice.show("play", one_line(error))
             self.walking.active = False
             return
@@ -118,7 +118,7 @@ class _Stage:
             self.said = self.drawn
             try:
                 self._say(await self._played(self._explained))
-            except (OSError, ValueError, RuntimeError) as error:
+            except SHOWN as error:
                 self.notice.show("play", one_line(error))
 
     def _explained(self) -> Any:

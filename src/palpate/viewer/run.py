@@ -126,10 +126,10 @@ class RunFolder:
         return _there(self.toml.get("test"))
 
     @property
-    def environment(self) -> str | None:
-        """The streamed world that the run learned from."""
-        name = self.toml.get("env")
-        return name if isinstance(name, str) else None
+    def world(self) -> dict[str, Any]:
+        """The id of the environment that the run's data come from, as `env`, and its options; empty if unknown."""
+        world: dict[str, Any] = self.described().get("world", {})
+        return world
 
     def figures(self) -> dict[str, bytes]:
         """The PNG files of the run's report; none if the model is newer, or if there is no report."""

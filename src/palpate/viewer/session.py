@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from palpate.viewer.ranking import Ranking
 
 T = TypeVar("T")
+# Errors of files and of users' own worlds, which the page shows. Others are our bugs.
+SHOWN = (OSError, ValueError, RuntimeError, LookupError)
 
 
 @final
@@ -189,14 +191,6 @@ class Session:
                 work.checkup = Task(lambda: _check(log.triples))
             return work.checkup
 
-    def _environment(self) -> tuple[str, dict[str, Any]]:
-        """The id and the options of the run's world."""
-        assert self.run is not None
-        toml = self.run.toml
-        if "env" in toml:
-            return toml["env"], {"size": toml["size"]} if "size" in toml else {}
-        return environment_of(self.run.data or self.run.test)
-
     @property
     def play(self) -> "Task[Play]":
         with self._lock:
@@ -212,16 +206,10 @@ class Session:
         model = self._model()
         if self._world is not None:
             return Play(model, Streamed(self._world, type(self._world).__name__))
-        name, options = self._environment()
-        if not name:
-            raise ValueError(
-                "the world of this run is not known: its data were recorded elsewhere, or were in memory. Runs on our "
-                "worlds can be played, such as palpate train --env palpate/Sprites-v0 --out runs/x"
-            )
-        if model.config.picture:
-            options["size"] = model.config.observation_shape[-1]
-        if self._ground is None or self._ground[0] != (name, options):
-            self._ground = (name, options), ground(name, options)
+        assert self.run is not None
+        recipe = self.run.world
+        if self._ground is None or self._ground[0] != recipe:
+            self._ground = recipe, ground(recipe)
         return Play(model, self._ground[1])
 
     def close(self) -> None:
@@ -229,31 +217,6 @@ class Session:
         if self._work is not None and self._work.ranking is not None:
             self._work.ranking.stop()
         self.player.shutdown(wait=False, cancel_futures=True)
-
-
-def environment_of(path: Path | None) -> tuple[str, dict[str, Any]]:
-    """The id of the world that a file was collected in, and the file's attributes, which hold the world's options.
-
-    Both are empty if the file does not come from one of our worlds.
-    """
-    if path is None or not path.is_file():
-        return "", {}
-    import h5py
-
-    try:
-        with h5py.File(path, "r") as file:
-            attributes = {name: _plain(value) for name, value in file.attrs.items()}
-    except OSError:
-        return "", {}
-    name = str(attributes.get("environment", ""))
-    if not name.startswith("palpate/"):
-        return "", {}
-    return name, attributes
-
-
-def _plain(value: Any) -> Any:
-    value = value.decode() if isinstance(value, bytes) else value
-    return value.item() if hasattr(value, "item") else value
 
 
 def _check(triples: "Transitions") -> "Checkup":
