@@ -7,8 +7,10 @@ import csv
 import io
 import json
 import os
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +21,7 @@ import torch
 from palpate import __version__
 from palpate.checkpoint import packed
 from palpate.data.episodes import chains
-from palpate.data.logs.log import LogOptions, open_log
+from palpate.data.logs.log import LogOptions, kind_of, open_log
 from palpate.data.transitions import Transitions
 from palpate.disk import Disk, require_place
 from palpate.extras import demand
@@ -27,6 +29,7 @@ from palpate.interrupts import terminations_interrupt
 from palpate.methods.store import FORMAT_VERSION
 from palpate.progress import bar
 from palpate.representation import Representation, load
+from palpate.runfile import RUN_FILE
 
 METADATA = "palpate"  # name of the table's description, as JSON
 GROUP_ROWS = 65_536  # rows of a parquet file that are compressed together
@@ -43,6 +46,7 @@ class Encoded(NamedTuple):
     rows: int
     triples: int
     columns: dict[str, str]  # names and types
+    reading: dict[str, Any]  # options of the log that were taken from the run
 
 
 def encode_log(
@@ -56,7 +60,8 @@ def encode_log(
 ) -> Encoded:
     """Write the positions of all observations of a log to a .parquet, .csv or .npz file.
 
-    `log` is a `Transitions`, a file of triples, or a log of another project, whose columns `reading` selects.
+    `log` is a `Transitions`, a file of triples, or a log of another project, whose columns `reading` selects. Options
+    that are left out are those of the run, if `model` is the folder of one.
 
     A row is an observation: o of each triple, and o' of a triple that no other triple continues. The rows of an episode
     are together and in order of time, also if the log mixes episodes. `episode_index` is the log's episode, or else the
@@ -73,11 +78,25 @@ def encode_log(
         _pyarrow("pyarrow")
     representation = model if isinstance(model, Representation) else load(model)
     if not isinstance(log, Transitions):
+        reading, taken = _reading(reading or LogOptions(), model, Path(log))
         with open_log(log, reading) as opened:
             require_fit(representation, opened)
-            return _write(representation, opened, out, _note(representation, model, log), progress)
+            return _write(representation, opened, out, _note(representation, model, log), progress, taken)
     require_fit(representation, log)
-    return _write(representation, log, out, _note(representation, model, log), progress)
+    return _write(representation, log, out, _note(representation, model, log), progress, {})
+
+
+def _reading(given: LogOptions, model: Any, log: Path) -> tuple[LogOptions, dict[str, Any]]:
+    """The options completed by those of the run in the folder `model`, and which of them the run gave."""
+    settings = None if isinstance(model, Representation) else Path(model) / RUN_FILE
+    if settings is None or not settings.exists() or kind_of(log) == "triples":
+        return given, {}
+    try:
+        run = LogOptions.of_run(tomllib.loads(settings.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{settings} is damaged: {error}; repair it, or give the model in another folder") from error
+    taken = given.lacks(run)
+    return replace(given, **taken), taken
 
 
 def require_fit(model: Representation, triples: Transitions) -> None:
@@ -220,7 +239,14 @@ def _note(representation: Representation, model: Any, log: Any) -> dict[str, Any
     }
 
 
-def _write(model: Representation, triples: Transitions, out: Path, note: Mapping[str, Any], progress: bool) -> Encoded:
+def _write(
+    model: Representation,
+    triples: Transitions,
+    out: Path,
+    note: Mapping[str, Any],
+    progress: bool,
+    reading: Mapping[str, Any],
+) -> Encoded:
     rows, shown = 0, {}
 
     def counted(advance: Callable[[int], None]) -> Iterator[Columns]:
@@ -234,7 +260,7 @@ def _write(model: Representation, triples: Transitions, out: Path, note: Mapping
     with terminations_interrupt(), bar("encode", len(triples), show=progress) as advance, Disk(out) as disk:
         WRITERS[out.suffix](disk, counted(advance), json.dumps(note))
         disk.commit()
-    return Encoded(out, rows, len(triples), shown)
+    return Encoded(out, rows, len(triples), shown, dict(reading))
 
 
 # Formats

@@ -13,7 +13,7 @@ class Encode:
 
     A row is an observation. Its columns are index, episode_index and frame_index, and, if the model has them,
     palpate.agent, palpate.object, palpate.confidence, palpate.orientation, palpate.contact and palpate.would_touch.
-    See docs/guide/own-data.md.
+    Options of a log that are not given are those of the run. See docs/guide/own-data.md.
 
       palpate encode log.h5 --model runs/x --out positions.parquet
     """
@@ -37,4 +37,6 @@ class Encode:
         made = encode_log(self.model, self.log, self.out, reading=self.reading, overwrite=self.force, progress=True)
         size, seconds = made.path.stat().st_size / 1e6, time.monotonic() - start
         print(f"{made.path}: {made.rows:,} observations of {made.triples:,} triples, {size:.1f} MB, {seconds:.1f} s")
+        if made.reading:
+            print("read as in the run: " + ", ".join(f"{name} {value}" for name, value in made.reading.items()))
         print("\n".join(f"  {name:<20} {kind}" for name, kind in made.columns.items()))

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
-from palpate.data.logs.options import NAMES, LogOptions
+from palpate.data.logs.options import LogOptions
 from palpate.findings import Finding
 from palpate.folders import OVERWRITING
 from palpate.runlog import FIGURES, RUN, read_log
@@ -118,7 +118,7 @@ class RunFolder:
     @property
     def reading(self) -> LogOptions:
         """The options with which the run read its log."""
-        return LogOptions(**{name: value for name, value in self.toml.items() if name in NAMES})
+        return LogOptions.of_run(self.toml)
 
     @property
     def test(self) -> Path | None:

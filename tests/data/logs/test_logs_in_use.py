@@ -119,8 +119,9 @@ def test_encode_and_view(command: Command, folder: Path, tmp_path: Path) -> None
         "train", "--data", folder, *chosen, "--steps", 2, "--out", out, "--batch-size", 16, "--device", "cpu"
     )
     assert code == 0, err
-    code, _, err = command("encode", folder, "--model", out, "--out", table, *chosen)
+    code, said, err = command("encode", folder, "--model", out, "--out", table, *chosen)
     assert code == 0, err
+    assert "as in the run" not in said
     made = parquet.read_table(table)
     kept = [frame for _ in LENGTHS for frame in range(0, LENGTHS[0], 2)]
     assert made["frame_index"].to_pylist() == kept
@@ -133,6 +134,44 @@ def test_encode_and_view(command: Command, folder: Path, tmp_path: Path) -> None
     source = source_of(RunFolder(out))
     assert source.triples is not None
     assert len(source.triples) == len(triples)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_encode_reads_a_log_as_the_run_did(command: Command, folder: Path, tmp_path: Path) -> None:
+    """Options on the command line take precedence, also a stride of 1; files of triples need none."""
+    log = open_log(folder, LogOptions(observation="observation.state", position=POSITION, stride=2))
+    rep = palpate.fit(log, out=tmp_path / "run", steps=2, batch_size=16, device="cpu", progress=False)
+
+    def encoded(log: Path, *options: object) -> tuple[dict[str, np.ndarray], str]:
+        out = tmp_path / "table.npz"
+        code, said, err = command("encode", log, "--model", tmp_path / "run", "--out", out, "--force", *options)
+        assert code == 0, err
+        with np.load(out) as file:
+            return dict(file), said
+
+    same, said = encoded(folder)
+    assert f"read as in the run: observation observation.state, position {POSITION}, stride 2" in said
+    expected, said = encoded(folder, "--observation", "observation.state", "--position", POSITION, "--stride", 2)
+    assert "as in the run" not in said
+    assert same.keys() == expected.keys()
+    assert all(np.array_equal(same[name], expected[name], equal_nan=name != "palpate") for name in same)
+    assert len(encoded(folder, "--stride", 1)[0]["index"]) == sum(LENGTHS) == 2 * len(same["index"])
+    log.save(tmp_path / "log.h5")
+    assert len(encoded(tmp_path / "log.h5")[0]["index"]) == len(same["index"])
+    with pytest.raises(ValueError, match="give position"):
+        palpate.encode_log(rep, folder, tmp_path / "none.npz")  # this model is not in a folder
+    settings = tmp_path / "run" / "run.toml"
+    settings.write_text(settings.read_text().replace("stride = 2", "stride = 'two'"))
+    code, _, err = command("encode", folder, "--model", tmp_path / "run", "--out", tmp_path / "none.npz")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "run.toml is damaged: stride is 'two'" in err
+
+
+def test_a_position_is_not_combined_with_the_kinematics_of_a_run() -> None:
+    run = LogOptions(observation="camera", position="joints", kinematics=Path("/robot.xml"), site="tip", stride=3)
+    assert LogOptions().lacks(run) == run.given
+    assert LogOptions(position="place").lacks(run) == {"observation": "camera", "stride": 3}
+    assert LogOptions(stride=1).lacks(run).keys() == {"observation", "position", "kinematics", "site"}
 
 
 def walked(num: int, seed: int, side: int, length: int = 25) -> tuple[Labelled, Truth]:

@@ -147,13 +147,13 @@ def triples(log: Log, options: LogOptions) -> Transitions:
     name, part = split_position(options.position, log.columns)
     seen = observed(options.observation, log.columns, name)
     log.lengths = log.lengths_of([*seen, name])
-    _require_long(log, options.stride)
-    rows = kept_rows(log.lengths, options.stride)
+    _require_long(log, options.step)
+    rows = kept_rows(log.lengths, options.step)
     position = _positions(log, name, part, rows, options)
-    kept = -(-log.lengths // options.stride)  # rows of each episode
+    kept = -(-log.lengths // options.step)  # rows of each episode
     moved = np.append(np.diff(position, axis=0), position[:1] * 0, axis=0)  # those of last rows are not used
     if log.columns[seen[0]].picture:
-        store, observation = _pictures(log, seen, options.stride, len(rows))
+        store, observation = _pictures(log, seen, options.step, len(rows))
         layout: files.Layout = "channel-last"
     else:
         store, observation, layout = None, _finite(log, seen[0], log.numbers(seen[0]))[rows].astype(np.float32), "auto"
@@ -161,7 +161,7 @@ def triples(log: Log, options: LogOptions) -> Transitions:
         "data": str(log.path.absolute()),
         **LogOptions(**{**vars(options), "observation": ",".join(seen)}).given,
     }
-    facts = {"log": recipe["data"], "stride": options.stride, **{k: v for k, v in recipe.items() if k != "data"}}
+    facts = {"log": recipe["data"], "stride": options.step, **{k: v for k, v in recipe.items() if k != "data"}}
     transitions = Transitions.from_episodes(
         observation=observation,
         action=moved,
@@ -169,7 +169,7 @@ def triples(log: Log, options: LogOptions) -> Transitions:
         layout=layout,
         attributes=facts | ({} if log.fps is None else {"fps": log.fps}),
     )
-    frame = np.concatenate([np.arange(0, length, options.stride) for length in log.lengths])
+    frame = np.concatenate([np.arange(0, length, options.step) for length in log.lengths])
     transitions.come_from(recipe, (np.repeat(log.episodes, kept), frame, rows), store)
     return transitions
 

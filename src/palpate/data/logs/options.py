@@ -1,9 +1,10 @@
 """What to read from a log. Nothing slow is imported, because these fields are options of the command line."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,30 +15,50 @@ class LogOptions:
     """Column of observations, or several cameras as A,B."""
     position: str | None = None
     """Columns of the agent's position, such as observation.state[:2]. The action is their change from o to o'."""
-    stride: int = 1
-    """Number of frames from o to o'."""
+    stride: int | None = None
+    """Number of frames from o to o'. Default: 1."""
     kinematics: Path | None = None
     """MuJoCo model of the robot, an XML file. The position columns are then joint angles in radians."""
     site: str | None = None
     """Site or body of the MuJoCo model whose position is the agent's."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.stride, bool) or not isinstance(self.stride, Integral) or self.stride < 1:
-            raise ValueError(f"stride is {self.stride!r}; allowed are whole numbers from 1")
-        object.__setattr__(self, "stride", int(self.stride))  # of numpy's numbers, too
+        if self.stride is not None:
+            if isinstance(self.stride, bool) or not isinstance(self.stride, Integral) or self.stride < 1:
+                raise ValueError(f"stride is {self.stride!r}; allowed are whole numbers from 1")
+            object.__setattr__(self, "stride", int(self.stride))  # of numpy's numbers, too
         if self.kinematics is not None and not isinstance(self.kinematics, Path):
             object.__setattr__(self, "kinematics", Path(self.kinematics))
         if self.site is not None and self.kinematics is None:
             raise ValueError(f"site is {self.site!r}, but there is no MuJoCo model; give it as kinematics")
 
     @property
+    def step(self) -> int:
+        """Number of frames from o to o'."""
+        return self.stride or 1
+
+    @property
     def given(self) -> dict[str, Any]:
-        """The options that differ from their defaults, as plain values; a path is absolute."""
-        changed = {each.name: getattr(self, each.name) for each in fields(self)}
-        changed = {
-            name: value for name, value in changed.items() if value != type(self).__dataclass_fields__[name].default
-        }
+        """The options that change what is read, as plain values; a path is absolute."""
+        changed = {name: value for name in NAMES if (value := getattr(self, name)) is not None}
+        if self.step == 1:
+            changed.pop("stride", None)
         return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in changed.items()}
+
+    @classmethod
+    def of_run(cls, settings: Mapping[str, Any]) -> Self:
+        """The options among the values of a run's `run.toml`."""
+        return cls(**{name: settings[name] for name in NAMES if name in settings})
+
+    def lacks(self, other: "LogOptions") -> dict[str, Any]:
+        """The options of `other` that are open here. The position and how it is computed belong together."""
+        placed = any(getattr(self, name) is not None for name in PLACING)
+        return {
+            name: value
+            for name, value in other.given.items()
+            if getattr(self, name) is None and not (placed and name in PLACING)
+        }
 
 
 NAMES = tuple(each.name for each in fields(LogOptions))
+PLACING = ("position", "kinematics", "site")
