@@ -18,9 +18,11 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from written import LENGTHS, truth, write_lerobot, write_robomimic, write_zarr
 
 from palpate import extras
 from palpate.api import fit
+from palpate.data.logs.options import LogOptions
 from palpate.disk import as_json
 from palpate.envs.registration import world
 from palpate.methods.store import sealed
@@ -30,29 +32,70 @@ from palpate.viewer.session import Session
 Command = Callable[..., tuple[int, str, str]]
 
 
-def test_refusals_are_one_line(command: Command, made_runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "damaged.h5").write_bytes(b"no HDF5")
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may listen."""
+
+    def refused(host: str, port: int) -> None:
+        raise AssertionError(f"it listens on {host}:{port}")
+
+    monkeypatch.setattr("palpate.viewer.serve.listening", refused)
+
+
+def refused(command: Command, message: str, *arguments: object) -> None:
+    code, out, err = command("view", *arguments, "--no-browser")
+    assert (code, out) == (2, "")
+    assert re.search(message, err), err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("silent")
+def test_paths_that_cannot_be_shown(command: Command, made_runs: Path, tmp_path: Path) -> None:
+    for name in ("damaged.h5", "notes.txt", "other.zip"):
+        (tmp_path / name).write_bytes(b"no log")
+    (tmp_path / "empty").mkdir()
+    refused(command, "there is no .*nothing; give the folder of a run, or a log", tmp_path / "nothing")
+    for name in ("damaged.h5", "notes.txt"):
+        refused(command, f"{name} is not an HDF5 file, or is truncated", tmp_path / name)
+    refused(command, "other.zip is not a zip file, or is damaged", tmp_path / "other.zip")
+    refused(command, "empty is a folder without meta/info.json", tmp_path / "empty")
+    refused(command, "live is for the folder of a run", made_runs / "log.h5", "--live")
+    refused(command, "position is 'x', but .*log.h5 holds triples", made_runs / "log.h5", "--position", "x")
+
+
+@pytest.mark.usefixtures("silent")
+def test_columns_that_are_missing(command: Command, tmp_path: Path) -> None:
+    zarr = write_zarr(tmp_path / "log.zarr", truth(), 2, "uint8")
+    packed = Path(shutil.make_archive(str(zarr), "zip", zarr))
+    robomimic = write_robomimic(tmp_path / "log.hdf5", truth())
+    for path in (zarr, packed, robomimic, write_lerobot(tmp_path / "lerobot", truth())):
+        refused(command, "give position, the columns that hold the agent's position", path)
+    refused(command, "position: there is no column 'stat'; did you mean 'state'", packed, "--position", "stat")
+    refused(command, "give observation: it may be side, top", packed, "--position", "state[:2]")
+
+
+def test_addresses_that_cannot_be_used(command: Command, made_runs: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        for arguments, message in (
-            ((tmp_path / "nothing",), "there is no .*nothing; give the folder of a run, or a log"),
-            ((tmp_path / "damaged.h5",), "damaged.h5"),
-            ((made_runs / "log.h5", "--live"), "live is for the folder of a run"),
-            (
-                (made_runs / "run", "--port", port),
-                f"port {port} is in use; choose another with --port, or leave it out",
-            ),
-            ((made_runs / "run", "--port", 99999), "port is 99999; allowed is 0"),
-            ((made_runs / "run", "--host", "no.such.host.invalid"), "host is 'no.such.host.invalid'"),
-        ):
-            code, out, err = command("view", *arguments, "--no-browser")
-            assert (code, out) == (2, "")
-            assert re.search(message, err), err
-            assert len(err.splitlines()) == 1
+        message = f"port {port} is in use; choose another with --port, or leave it out"
+        refused(command, message, made_runs / "run", "--port", port)
+    refused(command, "port is 99999; allowed is 0", made_runs / "run", "--port", 99999)
+    refused(command, "host is 'no.such.host.invalid'", made_runs / "run", "--host", "no.such.host.invalid")
 
 
+def test_a_zip_of_zarr_is_shown(tmp_path: Path) -> None:
+    zarr = write_zarr(tmp_path / "log.zarr", truth(), 2, "uint8")
+    packed = Path(shutil.make_archive(str(zarr), "zip", zarr))
+    session = Session(packed, reading=LogOptions(observation="top,side", position="state[:2]"))
+    log = waited(session.log)
+    assert log.error == ""
+    assert len(log.value) == sum(LENGTHS) - len(LENGTHS)
+    assert log.value.show(3).panels[0].source.startswith("data:image/png")
+
+
+@pytest.mark.usefixtures("silent")
 def test_a_missing_extra_is_named(command: Command, made_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name="nicegui")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 OF_A_RUN = ("run.json", "config.json", ".overwriting/run.json")
 EXPLORED = "model"  # folder of the run, inside that of an exploration
 EXPLORATION = "explore.json"  # the note of an exploration
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 T = TypeVar("T")
 
 
@@ -52,9 +51,21 @@ def opened(path: Path, reading: LogOptions | None = None) -> "Transitions":
     return _once(key, path.stat().st_mtime_ns, lambda: open_log(path, reading))
 
 
+def require_log(path: Path, reading: LogOptions | None) -> None:
+    """Refuse a log that cannot be opened. A file of triples is opened at once; of other logs no picture is decoded."""
+    from palpate.data.logs.log import kind_of, require_readable
+
+    if kind_of(path) == "triples":
+        opened(path, reading)
+    else:
+        require_readable(path, reading or LogOptions())
+
+
 def opened_with_truth(path: Path) -> "Labelled | None":
     """The triples of a file with their true states, opened once; None if it holds none."""
-    if path.is_dir():
+    from palpate.data.logs.log import kind_of
+
+    if path.is_dir() or kind_of(path) != "triples":
         return None
     return _once(("truth", path.absolute()), path.stat().st_mtime_ns, lambda: _with_truth(path))
 
@@ -89,21 +100,7 @@ def kind_of(path: Path) -> Literal["run", "log"]:
             raise ValueError(
                 f"{path} is an unfinished exploration without a model; continue it with palpate explore and --resume"
             )
-    elif not _is_hdf5(path):
-        raise ValueError(f"{path} is not an HDF5 file, or is damaged; give the folder of a run, or a log")
     return "log"
-
-
-def _is_hdf5(path: Path) -> bool:
-    """Whether the signature is at one of the places that HDF5 allows: 0, 512, 1024, 2048..."""
-    size, at = path.stat().st_size, 0
-    with path.open("rb") as file:
-        while at + len(SIGNATURE) <= size:
-            file.seek(at)
-            if file.read(len(SIGNATURE)) == SIGNATURE:
-                return True
-            at = max(512, 2 * at)
-    return False
 
 
 def run_of(path: Path) -> Path:

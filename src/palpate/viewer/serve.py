@@ -58,9 +58,10 @@ def view(
 
     `world` is a world of your own, to play in with the model of the run. `reading` selects the columns of a log.
     """
-    session = Session(path, live=live, world=world, reading=reading)  # refuses what cannot be shown; opens no log yet
+    # Everything that can be refused is refused before anything listens. Videos are decoded later.
+    demand("nicegui", library="nicegui", extra="view", needs="palpate view needs NiceGUI")
+    session = Session(path, live=live, world=world, reading=reading)
     with listening(host, port) as sock:
-        demand("nicegui", library="nicegui", extra="view", needs="palpate view needs NiceGUI")
         bound = sock.getsockname()[1]
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name if host not in ('0.0.0.0', '::') else LOOPBACK}:{bound}/"

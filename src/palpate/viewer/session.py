@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from palpate.data.logs.options import LogOptions
-from palpate.viewer.opened import kind_of, opened, opened_with_truth, run_of
+from palpate.viewer.opened import kind_of, opened, opened_with_truth, require_log, run_of
 from palpate.viewer.run import RunFolder
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class Session:
             raise ValueError(f"live is for the folder of a run, and {path} is a log; leave out --live")
         if reading is not None and reading.given and self.run is not None:
             raise ValueError(f"{next(iter(reading.given))} is for a log; a run reads its log as it was trained")
+        if self.run is None:
+            require_log(self.path, reading)
         self.follows = self.run is not None and (live or self.run.state != "complete")
         self._reading = reading
         self._lock = threading.Lock()

@@ -20,7 +20,7 @@ from palpate.data.logs.frames import Frames
 from palpate.data.logs.options import LogOptions
 from palpate.data.transitions import Transitions
 
-__all__ = ["Log", "LogOptions", "open_log", "read_log", "triples"]
+__all__ = ["Log", "LogOptions", "kind_of", "open_log", "read_log", "require_readable", "triples"]
 
 
 class Log(ABC):
@@ -137,17 +137,20 @@ def kind_of(path: Path) -> str:
     return "triples"
 
 
+def require_readable(path: Path, options: LogOptions) -> None:
+    """Refuse a log of another project, or options, from which no triples can be made. No picture is decoded."""
+    with _naming(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `open_log` gives them
+        log = _reader(kind_of(path))(path)
+        try:
+            _selected(log, options)
+        finally:
+            log.close()
+
+
 def triples(log: Log, options: LogOptions) -> Transitions:
     """Triples of a log: o and o' are `stride` rows apart, and the action is the change of the position between them."""
-    if options.position is None:
-        raise ValueError(
-            "give position, the columns that hold the agent's position, such as observation.state[:2]; the columns "
-            f"are {described(log.columns)}"
-        )
-    name, part = split_position(options.position, log.columns)
-    seen = observed(options.observation, log.columns, name)
-    log.lengths = log.lengths_of([*seen, name])
-    _require_long(log, options.step)
+    seen, name, part = _selected(log, options)
     rows = kept_rows(log.lengths, options.step)
     position = _positions(log, name, part, rows, options)
     kept = -(-log.lengths // options.step)  # rows of each episode
@@ -174,6 +177,20 @@ def triples(log: Log, options: LogOptions) -> Transitions:
     return transitions
 
 
+def _selected(log: Log, options: LogOptions) -> tuple[list[str], str, str]:
+    """The columns of the observation, that of the position, and which of its numbers."""
+    if options.position is None:
+        raise ValueError(
+            "give position, the columns that hold the agent's position, such as observation.state[:2]; the columns "
+            f"are {described(log.columns)}"
+        )
+    name, part = split_position(options.position, log.columns)
+    seen = observed(options.observation, log.columns, name)
+    log.lengths = log.lengths_of([*seen, name])
+    _require_long(log, options.step)
+    return seen, name, part
+
+
 def _require_long(log: Log, stride: int) -> None:
     short = int((log.lengths <= stride).sum())
     if short == len(log.lengths):
@@ -183,7 +200,7 @@ def _require_long(log: Log, stride: int) -> None:
         warnings.warn(
             f"{log.path}: {short} of {len(log.lengths)} episodes give no triples, because they have {stride} rows or "
             "fewer, the stride",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -1,6 +1,7 @@
 """Diffusion policy's zarr groups: arrays data/NAME over all rows, and meta/episode_ends."""
 
 import math
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
@@ -25,6 +26,8 @@ class Zarr(Log):
         zarr = demand("zarr", library="zarr", extra="zarr", needs=f"{path} needs zarr")
         if not path.exists():
             raise FileNotFoundError(f"there is no {path}")
+        if path.suffix == ".zip" and not zipfile.is_zipfile(path):
+            raise ValueError(f"{path} is not a zip file, or is damaged; {ADVICE}")
         self._store = None
         try:
             if path.suffix == ".zip":
