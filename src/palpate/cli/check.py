@@ -17,7 +17,7 @@ class Check:
     """
 
     log: Positional[Path]
-    """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic or diffusion policy (zarr)."""
+    """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic, diffusion policy (zarr) or Minari."""
     probe: bool = True
     """Whether to include the short training run. Default: it is included."""
     reading: LogOptions = field(default_factory=LogOptions)

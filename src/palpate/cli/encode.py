@@ -19,7 +19,7 @@ class Encode:
     """
 
     log: Positional[Path]
-    """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic or diffusion policy (zarr)."""
+    """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic, diffusion policy (zarr) or Minari."""
     model: Path
     """Folder of a run or of a saved model."""
     out: Path

@@ -20,7 +20,7 @@ class View:
     """
 
     path: Positional[Path]
-    """Folder of a run, or a log: triples, LeRobot, robomimic or diffusion policy (zarr)."""
+    """Folder of a run, or a log: triples, LeRobot, robomimic, diffusion policy (zarr) or Minari."""
     live: bool = False
     """Also follow a complete run, in case it is trained again. An unfinished run is always followed."""
     host: str = "127.0.0.1"

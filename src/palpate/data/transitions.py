@@ -167,16 +167,30 @@ class Transitions:
         displacement: Callable[[Any], Any] | None = None,
         download: bool = False,
         layout: Layout = "auto",
-    ) -> Self:
-        """Triples from a Minari data set or its name; needs the extra palpate[minari].
+        position: str | None = None,
+        stride: int = 1,
+        kinematics: str | os.PathLike[str] | None = None,
+        site: str | None = None,
+    ) -> "Transitions":
+        """Triples from a Minari data set, its name or its folder; needs the extra palpate[minari].
 
-        `observation` selects one of several arrays, `a/b` in nested dictionaries. Minari's actions are often commands:
-        `displacement` then computes displacements [T - 1, n] from a Minari episode with T observations, for example
-        from its `infos`. `download` fetches a data set that is not on this machine.
+        `observation` selects one of several arrays, `a/b` in nested dictionaries. Minari's actions are often commands.
+        Either give `position` as in `from_lerobot`, for instance "achieved_goal"; columns are named
+        "observations/NAME" or "infos/NAME". Or give `displacement`, which computes displacements [T - 1, n] from a
+        Minari episode with T observations. Without both the actions are used. `download` fetches a data set that is not
+        on this machine.
         """
-        from palpate.data.minari import read_minari
+        from palpate.data.minari import folder_of, read_minari
 
-        return cls.from_episodes(**read_minari(dataset, observation, displacement, download)._asdict(), layout=layout)
+        if position is None:
+            if stride != 1 or kinematics is not None or site is not None:
+                raise ValueError("stride, kinematics and site need position, the columns of the agent's position")
+            return cls.from_episodes(
+                **read_minari(dataset, observation, displacement, download)._asdict(), layout=layout
+            )
+        if displacement is not None:
+            raise ValueError("give either position or displacement, not both")
+        return _logged(folder_of(dataset, download), "minari", observation, position, stride, kinematics, site)
 
     @classmethod
     def from_lerobot(

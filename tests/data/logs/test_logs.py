@@ -12,7 +12,20 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from written import CAMERAS, LENGTHS, LOSS, SIDE, Truth, truth, write_lerobot, write_robomimic, write_video, write_zarr
+import torch
+from written import (
+    CAMERAS,
+    LENGTHS,
+    LOSS,
+    SIDE,
+    Truth,
+    truth,
+    write_lerobot,
+    write_minari,
+    write_robomimic,
+    write_video,
+    write_zarr,
+)
 
 from palpate.data.logs import frames
 from palpate.data.logs.log import LogOptions, open_log
@@ -225,6 +238,65 @@ def test_zarr_in_a_zip(tmp_path: Path, log: Truth) -> None:
     packed = Path(shutil.make_archive(str(path), "zip", path))
     triples = open_log(packed, LogOptions(observation="top,side", position="state[:2]"))
     compare(triples, log, CAMERAS, 1, 0)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+class TestMinari:
+    @pytest.fixture
+    def folder(self, tmp_path: Path, log: Truth, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+        return write_minari(tmp_path / "push-v0", log)
+
+    @pytest.mark.parametrize("stride", [1, 3])
+    def test_a_folder(self, folder: Path, log: Truth, stride: int) -> None:
+        options = {"observation": "side", "position": "place[:2]", "stride": stride}
+        for path in (folder, folder / "data", folder / "data" / "main_data.hdf5"):
+            compare(open_log(path, LogOptions(**options)), log, CAMERAS[1:], stride, LOSS)
+        compare(Transitions.from_minari(folder, **options), log, CAMERAS[1:], stride, LOSS)
+        triples = Transitions.from_minari("push-v0", **(options | {"observation": "top,side"}))
+        compare(triples, log, CAMERAS, stride, LOSS)
+
+    @pytest.mark.parametrize("kind", ["arrow", "parquet"])
+    def test_other_storages(self, tmp_path: Path, log: Truth, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+        folder = write_minari(tmp_path / "push-v0", log, kind)
+        compare(open_log(folder, LogOptions(observation="side", position="place[:2]")), log, CAMERAS[1:], 1, LOSS)
+
+    def test_its_own_actions(self, folder: Path, log: Truth) -> None:
+        triples = Transitions.from_minari(folder, observation="top")
+        assert torch.equal(triples.action, torch.full((22, 2), 0.5))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"observation": "top"}, r"give position, .*observations/place \(float32 \[3\]\), .*infos/time"),
+            ({"position": "actions"}, "'actions' has 8 rows in episode 0, which has 9 observations"),
+            ({"position": "speed"}, "there is no column 'speed'"),
+        ],
+    )
+    def test_mistakes(self, folder: Path, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message) as raised:
+            open_log(folder, LogOptions(**({"observation": "top"} | options)))
+        assert str(folder) in str(raised.value)
+        assert "\n" not in str(raised.value)
+
+    def test_mistakes_in_python(self, folder: Path) -> None:
+        with pytest.raises(ValueError, match="stride, kinematics and site need position"):
+            Transitions.from_minari(folder, observation="top", stride=2)
+        with pytest.raises(ValueError, match="either position or displacement, not both"):
+            Transitions.from_minari(folder, observation="top", position="place", displacement=lambda episode: None)
+        with pytest.raises(ValueError, match="with position give the data set's name or folder"):
+            Transitions.from_minari(object(), observation="top", position="place")
+
+    @pytest.mark.parametrize("file", ["metadata.json", "main_data.hdf5"])
+    def test_damage(self, folder: Path, file: str) -> None:
+        path = folder / "data" / file
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        with pytest.raises(
+            ValueError, match="push-v0 cannot be read by Minari: .*; copy or download it again"
+        ) as raised:
+            open_log(folder, LogOptions(observation="top", position="place"))
+        assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("cameras", [CAMERAS[:1], CAMERAS])

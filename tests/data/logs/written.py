@@ -184,3 +184,35 @@ def write_zarr(path: Path, log: Truth, version: int = 2, kind: str = "float32") 
     data.create_array("action", data=log.state[:, :2])
     meta.create_array("episode_ends", data=np.cumsum(log.lengths))
     return path
+
+
+def write_minari(folder: Path, log: Truth, kind: str = "hdf5") -> Path:
+    """Minari writes it, into the folder that the variable MINARI_DATASETS_PATH names: its parent. Pictures are JPEG."""
+    import minari
+    from gymnasium import spaces
+    from minari.data_collector import EpisodeBuffer
+
+    buffers = []
+    for number, (start, length) in enumerate(zip(log.starts, log.lengths, strict=True)):
+        rows = slice(start, start + length)
+        cameras = {name.rpartition(".")[2]: pictures[rows] for name, pictures in log.pictures.items()}
+        buffers.append(
+            EpisodeBuffer(
+                id=number,
+                observations={"place": log.state[rows], **cameras},
+                actions=np.full((length - 1, 2), 0.5, np.float32),
+                rewards=[0.0] * (length - 1),
+                terminations=[False] * (length - 1),
+                truncations=[False] * (length - 2) + [True],
+                infos={"time": np.arange(length)[:, None] / FPS},
+            )
+        )
+    seen = {"place": spaces.Box(-10, 10, (3,), np.float32)}
+    for name, pictures in log.pictures.items():
+        seen[name.rpartition(".")[2]] = spaces.Box(0, 255, pictures.shape[1:], np.uint8)
+    minari.create_dataset_from_buffers(
+        folder.name, buffers, observation_space=spaces.Dict(seen), action_space=spaces.Box(-1, 1, (2,), np.float32),
+        algorithm_name="-", author="-", author_email="-", code_permalink="-", description="-", eval_env="CartPole-v1",
+        data_format=kind,
+    )  # fmt: skip
+    return folder

@@ -1,1 +1,1 @@
-"""Readers of other projects' logs: LeRobot, robomimic, and diffusion policy's zarr."""
+"""Readers of other projects' logs: LeRobot, robomimic, diffusion policy's zarr, and Minari."""

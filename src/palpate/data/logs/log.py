@@ -18,6 +18,7 @@ from palpate.data import files
 from palpate.data.logs.columns import Column, chosen, described, observed, split_position
 from palpate.data.logs.frames import Frames
 from palpate.data.logs.options import LogOptions
+from palpate.data.minari import data_folder
 from palpate.data.transitions import Transitions
 
 __all__ = ["Log", "LogOptions", "kind_of", "open_log", "read_log", "require_readable", "triples"]
@@ -61,21 +62,20 @@ def kept_rows(lengths: np.ndarray, stride: int) -> np.ndarray:
 
 
 def open_log(path: str | os.PathLike[str], options: LogOptions | None = None) -> Transitions:
-    """Open a file of triples, a LeRobot folder, a robomimic file or a zarr folder; the format is recognised."""
+    """Open a file of triples, or a log of LeRobot, robomimic, diffusion policy (zarr) or Minari; the format is
+    recognised."""
     path, options = Path(path), options or LogOptions()
     kind = kind_of(path)
     if kind == "triples":
         if options.given:
             name, value = next(iter(options.given.items()))
-            raise ValueError(
-                f"{name} is {value!r}, but {path} holds triples; it is for LeRobot, robomimic and zarr logs"
-            )
+            raise ValueError(f"{name} is {value!r}, but {path} holds triples; it is for logs of other projects")
         return Transitions.open(path)
     return read_log(path, kind, options)
 
 
 def read_log(path: str | os.PathLike[str], kind: str, options: LogOptions) -> Transitions:
-    """Triples of a log of a known kind: lerobot, robomimic or zarr."""
+    """Triples of a log of a known kind: lerobot, robomimic, zarr or minari."""
     path = Path(path)
     with _naming(path):
         log = _reader(kind)(path)
@@ -106,18 +106,24 @@ def _reader(kind: str) -> Callable[[Path], Log]:
         from palpate.data.logs.zarr import Zarr
 
         return Zarr
+    if kind == "minari":
+        from palpate.data.logs.minari import Minari
+
+        return Minari
     from palpate.data.logs.robomimic import Robomimic
 
     return Robomimic
 
 
 def kind_of(path: Path) -> str:
-    """triples, lerobot, robomimic or zarr. Any other file counts as triples, whose reader then raises the error."""
+    """triples, lerobot, robomimic, zarr or minari. Any other file counts as triples, and their reader refuses it."""
     if path.is_dir():
         if any((path / name).exists() for name in (".zgroup", ".zmetadata", "zarr.json")):
             return "zarr"
         if (path / "meta").is_dir() and any((path / "meta").glob("*.json*")):
             return "lerobot"
+        if data_folder(path) is not None:
+            return "minari"
         if path.suffix == ".zarr":
             return "zarr"
         if any((path / "data").glob("**/*.parquet")) or (path / "meta").is_dir() or (path / "videos").is_dir():
@@ -125,8 +131,8 @@ def kind_of(path: Path) -> str:
         if path.suffix == ".parts":
             return "triples"
         raise ValueError(
-            f"{path} is a folder without meta/info.json (LeRobot) and without a zarr group; give a log, or the file "
-            "inside it"
+            f"{path} is a folder without meta/info.json (LeRobot), a zarr group or data/metadata.json (Minari); give a "
+            "log, or the file inside it"
         )
     if path.suffix == ".zip":
         return "zarr"
@@ -134,6 +140,8 @@ def kind_of(path: Path) -> str:
         with files.open_hdf5(path) as file, files.read_from(path):
             if "data" in set(file) and isinstance(file["data"], h5py.Group):
                 return "robomimic"
+        if data_folder(path) is not None:
+            return "minari"
     return "triples"
 
 

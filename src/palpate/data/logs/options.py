@@ -9,7 +9,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """What to read from a LeRobot, robomimic or zarr log."""
+    """What to read from a log of another project."""
 
     observation: str | None = None
     """Column of observations, or several cameras as A,B."""
