@@ -25,7 +25,12 @@ ARM = """
   </worldbody>
 </mujoco>
 """
+FINGERS = """
+<body><joint name="left" type="slide" axis="0 1 0"/><geom size=".01"/></body>
+<body name="finger"><joint name="right" type="slide" axis="0 1 0"/><geom size=".01"/></body>
+"""
 ANGLES = np.random.default_rng(0).uniform(-3, 3, (20, 3))
+FOUR = np.hstack((ANGLES, ANGLES[:, :1]))
 
 
 def arm(folder: Path, more: str = "") -> Path:
@@ -53,15 +58,41 @@ def test_a_body(tmp_path: Path) -> None:
     np.testing.assert_allclose(poses(arm(tmp_path), ANGLES, "hand").position, by_hand(ANGLES, 0.3), atol=1e-12)
 
 
+def test_joints_that_do_not_move_the_site_may_be_missing(tmp_path: Path) -> None:
+    """Fingers, or the free joint of an object; all joints may be given too."""
+    expected = by_hand(ANGLES, 0.4)
+    for more in (FINGERS, "<body><joint type='ball'/><geom size='.1'/></body>"):
+        np.testing.assert_allclose(poses(arm(tmp_path, more), ANGLES, "tip").position, expected, atol=1e-12)
+    whole = np.hstack((ANGLES, np.full((20, 2), 0.02)))
+    np.testing.assert_allclose(poses(arm(tmp_path, FINGERS), whole, "tip").position, expected, atol=1e-12)
+    finger = poses(arm(tmp_path, FINGERS), FOUR, "finger").position
+    both, reach = ANGLES[:, 0] + ANGLES[:, 1], ANGLES[:, 0]
+    sideways = np.stack([-np.sin(both), np.cos(both), 0 * both], 1) * reach[:, None]
+    np.testing.assert_allclose(finger, by_hand(ANGLES, 0.3) + sideways, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("angles", "site", "more", "message"),
     [
-        (ANGLES[:, :2], "tip", "", "position has 2 numbers, but .*robot.xml has 3 joints, shoulder, elbow, lift"),
+        (
+            ANGLES[:, :2],
+            "tip",
+            "",
+            "position has 2 numbers, but .*robot.xml has 3 joints, shoulder, elbow, lift; .*:3]$",
+        ),
+        (
+            ANGLES[:, :2],
+            "tip",
+            FINGERS,
+            "has 5 joints, .*lift, left, right; .*those of shoulder, elbow, lift, which move",
+        ),
+        (ANGLES[:, :2], "post", '<site name="other"/>', "no site or body 'post'"),
         (ANGLES, "tipp", "", "no site or body 'tipp'; did you mean 'tip'"),
         (ANGLES, "xyz", "", "no site or body 'xyz'; there are tip, upper, fore, hand"),
         (ANGLES, None, '<site name="other"/>', "give site, the part of .* that is the agent: tip, other, upper"),
         (np.rad2deg(ANGLES), "tip", "", "'(shoulder|elbow)' has angles up to 1.*, which are not radians"),
-        (ANGLES, "tip", "<body><joint type='ball'/><geom size='.1'/></body>", "'joint 3' is a free or ball joint"),
+        (ANGLES, "end", "<body name='end'><joint type='ball'/><geom size='.1'/></body>", "has 4 joints, .*joint 3"),
+        (FOUR, "end", "<body name='end'><joint type='ball'/><geom size='.1'/></body>", "'joint 3' is a free or ball"),
         (ANGLES, "tip", "<nonsense/>", "robot.xml is not a model that MuJoCo reads"),
     ],
 )

@@ -22,7 +22,11 @@ class Poses(NamedTuple):
 
 
 def poses(robot: Path, angles: np.ndarray, site: str | None = None) -> Poses:
-    """Poses of a site or a body, for rows of joint angles `[T, d]` in the order of the model's joints."""
+    """Poses of a site or a body, for rows of joint angles `[T, d]` in the order of the model's joints.
+
+    The angles are those of all joints, or only of the joints that move the site; the others, such as the fingers'
+    joints, then stay as in the model.
+    """
     mujoco = load(f"{robot} needs MuJoCo")
     if not robot.exists():
         raise FileNotFoundError(f"there is no MuJoCo model {robot}")
@@ -30,36 +34,56 @@ def poses(robot: Path, angles: np.ndarray, site: str | None = None) -> Poses:
         model = mujoco.MjModel.from_xml_path(str(robot))
     except ValueError as error:
         raise ValueError(f"{robot} is not a model that MuJoCo reads: {' '.join(str(error).split())}") from error
-    _require_joints(mujoco, model, robot, angles)
     kind, number = _place(model, robot, site)
+    joints = _joints(model, robot, angles, model.site_bodyid[number] if kind == "site" else number)
+    _require_simple(mujoco, model, robot, joints, angles)
     data = mujoco.MjData(model)
     position, rotation = np.empty((len(angles), 3)), np.empty((len(angles), 9))
     at, turned = (data.site_xpos, data.site_xmat) if kind == "site" else (data.xpos, data.xmat)
+    places = model.jnt_qposadr[joints]
     for row, values in enumerate(angles):
-        data.qpos[:] = values
+        data.qpos[places] = values
         mujoco.mj_kinematics(model, data)
         position[row], rotation[row] = at[number], turned[number]
     return Poses(position, rotation.reshape(-1, 3, 3))
 
 
-def _require_joints(mujoco: Any, model: Any, robot: Path, angles: np.ndarray) -> None:
-    joints = [model.joint(index).name or f"joint {index}" for index in range(model.njnt)]
-    simple = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
-    for name, kind in zip(joints, model.jnt_type, strict=True):
-        if int(kind) not in simple:
+def _joints(model: Any, robot: Path, angles: np.ndarray, body: int) -> list[int]:
+    """The joints that the columns of `angles` belong to: all, or those that move this body."""
+    moving: set[int] = set()
+    while body:
+        moving |= set(np.flatnonzero(model.jnt_bodyid == body).tolist())
+        body = int(model.body_parentid[body])
+    every, chain = list(range(model.njnt)), sorted(moving)
+    for joints in (every, chain):
+        if joints and len(joints) == angles.shape[1]:
+            return joints
+    names = [_name(model, joint) for joint in every]
+    others = len(every) - len(chain)
+    some = f", or those of {listed([names[joint] for joint in chain])}, which move the site" if chain and others else ""
+    raise ValueError(
+        f"position has {angles.shape[1]} numbers, but {robot} has {len(every)} joints, {listed(names)}; select the "
+        f"columns of all joints, such as observation.state[:{len(every)}]{some}"
+    )
+
+
+def _name(model: Any, joint: int) -> str:
+    return model.joint(joint).name or f"joint {joint}"
+
+
+def _require_simple(mujoco: Any, model: Any, robot: Path, joints: list[int], angles: np.ndarray) -> None:
+    """Hinges and slides; hinges in radians."""
+    hinge, slide = int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)
+    kinds = np.asarray(model.jnt_type)[joints]
+    for joint, kind in zip(joints, kinds, strict=True):
+        if int(kind) not in (hinge, slide):
             raise ValueError(
-                f"{robot}: {name!r} is a free or ball joint; allowed are hinges and slides, so use a model "
-                "of the robot alone"
+                f"{robot}: {_name(model, joint)!r} is a free or ball joint; the columns of position may belong only to "
+                "hinges and slides"
             )
-    if angles.shape[1] != len(joints):
-        raise ValueError(
-            f"position has {angles.shape[1]} numbers, but {robot} has {len(joints)} joints, {listed(joints)}; "
-            "select the columns of the joints, such as observation.state[:6]"
-        )
-    hinges = np.asarray(model.jnt_type) == simple[0]
-    largest = np.abs(angles).max(axis=0) * hinges
+    largest = np.abs(angles).max(axis=0) * (kinds == hinge)
     if (largest > LARGEST).any():
-        name = joints[int(largest.argmax())]
+        name = _name(model, joints[int(largest.argmax())])
         raise ValueError(
             f"position: {name!r} has angles up to {largest.max():.4g}, which are not radians; convert them"
         )
