@@ -105,6 +105,15 @@ def test_a_log_without_a_model(look: Callable[..., Any], made_runs: Path) -> Non
     assert page.get_by_role("tab").count() == 1
 
 
+def test_a_log_with_the_model_of_a_run(look: Callable[..., Any], made_runs: Path) -> None:
+    page, _ = look(made_runs / "log.h5", "--model", str(made_runs / "stream"))
+    page.wait_for_selector("text=By geometry")
+    page.wait_for_selector("text=In truth:")
+    page.wait_for_function("() => document.querySelectorAll('.scene svg circle').length > 4")
+    page.wait_for_selector("td:text-is('agent, true')")
+    assert page.locator(f"text=with the model of {made_runs / 'stream'}").count() == 1
+
+
 def test_dragging_moves_the_agent_and_a_click_plans_a_path(look: Callable[..., Any], made_runs: Path) -> None:
     page, _ = look(made_runs / "stream")
     page.get_by_role("tab", name="Play").click()

@@ -32,7 +32,7 @@ def test_a_triple_is_shown_as_it_is(made_runs: Path, model: Representation) -> N
         log = Log(labelled.transitions, model, labelled.truth)
         shown = log.show(7)
         assert shown.panels[0].marks == ""  # the projection is not known yet
-        assert log.project()
+        assert log.prepare()
         assert log.aligned
         shown = log.show(7)
         batch = labelled.transitions.rows([7])
@@ -43,6 +43,34 @@ def test_a_triple_is_shown_as_it_is(made_runs: Path, model: Representation) -> N
         assert shown.action == batch.a[0].tolist()
         assert shown.plane.startswith("<svg")
         assert verdict(shown.answer)  # type: ignore[arg-type]
+
+
+def test_the_truth_of_a_log_is_shown_without_a_model(made_runs: Path) -> None:
+    with Labelled.open(made_runs / "log.h5") as labelled:
+        log = Log(labelled.transitions, None, labelled.truth)
+        assert log.prepare()
+        assert not log.prepare()
+        shown = log.show(7)
+        assert [panel.marks.count("<circle") for panel in shown.panels] == [4, 4]  # two rings, each with a rim
+        assert (shown.answer, shown.touched) == (None, bool(labelled.truth.contact[7]))  # type: ignore[index]
+        x, y = labelled.truth.object[7].tolist()
+        assert ("object, true", f"{x:.3f}, {y:.3f}") in [line[:2] for line in shown.places]
+
+
+def test_positions_of_the_model_are_beside_the_true_ones(made_runs: Path, model: Representation) -> None:
+    with Labelled.open(made_runs / "log.h5") as labelled:
+        log = Log(labelled.transitions, model, labelled.truth)
+        log.prepare()
+        shown = log.show(7)
+        assert [name for name, *_ in shown.places] == [
+            "agent", "agent, true", "object", "object, visible", "object, true",
+        ]  # fmt: skip
+        batch = labelled.transitions.rows([7])
+        x, y = log.model.encode(batch.o_next).agent[0].tolist()  # type: ignore[union-attr]
+        assert shown.places[0][2] == f"{x:.3f}, {y:.3f}"
+        assert shown.answer is not None
+        moved = shown.answer.path[1] - shown.answer.path[0]  # type: ignore[index]
+        assert moved == pytest.approx(batch.a[0].numpy(), abs=1e-5)
 
 
 def test_only_the_shown_triple_is_read(made_runs: Path, model: Representation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,12 +104,12 @@ def test_vectors_and_views() -> None:
 
 def test_another_log_is_refused(model: Representation) -> None:
     x = np.zeros((5, 3), np.float32)
-    with pytest.raises(ValueError, match=r"the triples have observations \(3,\) and actions of 2 numbers; this model"):
+    with pytest.raises(ValueError, match=r"the triples have observations \(3,\) and actions of 2 numbers; the model"):
         Log(Transitions(observation=x, action=x[:, :2], next_observation=x), model)
 
 
 def test_words_about_contact() -> None:
-    touched = Answer(np.zeros(2), Marks(), Marks(), np.array([1.0]), 0.1, False, np.array([0.02]), np.array([0.97]))
+    touched = Answer(Marks(), Marks(), None, np.array([1.0]), 0.1, False, np.array([0.02]), np.array([0.97]))
     assert verdict(touched) == "Contact, 97%"
     text = " ".join(reasons(touched))
     assert "The scene changed: the squared distance in W between the two scenes is 1, 10.0 times the threshold" in text

@@ -17,12 +17,14 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 from written import LENGTHS, truth, write_lerobot, write_robomimic, write_zarr
 
 from palpate import extras
 from palpate.api import fit
 from palpate.data.logs.options import LogOptions
+from palpate.data.transitions import Transitions
 from palpate.disk import as_json
 from palpate.envs.registration import world
 from palpate.methods.store import sealed
@@ -72,6 +74,40 @@ def test_columns_that_are_missing(command: Command, tmp_path: Path) -> None:
         refused(command, "give position, the columns that hold the agent's position", path)
     refused(command, "position: there is no column 'stat'; did you mean 'state'", packed, "--position", "stat")
     refused(command, "give observation: it may be side, top", packed, "--position", "state[:2]")
+
+
+@pytest.mark.usefixtures("silent")
+def test_models_that_do_not_fit_a_log(command: Command, made_runs: Path, tmp_path: Path) -> None:
+    x = np.zeros((9, 3), np.float32)
+    x[:, 0] = range(9)
+    Transitions(observation=x, action=x[:, :2], next_observation=x).save(tmp_path / "vectors.h5")
+    log, run = made_runs / "log.h5", made_runs / "run"
+    refused(command, "model is .*, but .*stream is a run, which has its own", made_runs / "stream", "--model", run)
+    refused(command, "there is no .*nothing", log, "--model", tmp_path / "nothing")
+    refused(command, "model is .*log.h5, which is no run and no saved model", log, "--model", log)
+    refused(command, "the triples have observations .3,.*; the model reads", tmp_path / "vectors.h5", "--model", run)
+
+
+def test_a_log_is_shown_with_the_model_of_a_run(made_runs: Path, tmp_path: Path) -> None:
+    session = Session(made_runs / "log.h5", model=made_runs / "stream")
+    log = waited(session.log)
+    assert log.error == ""
+    assert log.value.show(3).answer is not None
+    assert log.value.truth is not None
+    assert session.ranking(log.value) is not None
+    assert session.command == ["palpate", "view", str(made_runs / "log.h5"), "--model", str(made_runs / "stream")]
+    session.close()
+    # The columns of another project's log are those of the run, if they are not given.
+    zarr, run = write_zarr(tmp_path / "log.zarr", truth(side=20), 2, "uint8"), tmp_path / "run"
+    shutil.copytree(made_runs / "stream", run)
+    (run / "run.toml").write_text('position = "state[:2]"\nobservation = "top"\nstride = 2\n')
+    session = Session(zarr, model=run, reading=LogOptions(observation="side"))
+    log = waited(session.log)
+    assert log.error == ""
+    assert log.value.triples.attributes["observation"] == "side"
+    assert log.value.triples.attributes["stride"] == 2
+    assert log.value.truth is None
+    session.close()
 
 
 def test_addresses_that_cannot_be_used(command: Command, made_runs: Path) -> None:

@@ -17,10 +17,14 @@ class View:
       palpate view runs/x
       palpate view runs/x --live
       palpate view log.h5
+      palpate view log.h5 --model runs/x
     """
 
     path: Positional[Path]
     """Folder of a run, or a log: triples, LeRobot, robomimic, diffusion policy (zarr) or Minari."""
+    model: Path | None = None
+    """Folder of a run or of a saved model, whose outputs for a log are shown. Options of the log that are not given
+    are the run's."""
     live: bool = False
     """Also follow a complete run, in case it is trained again. An unfinished run is always followed."""
     host: str = "127.0.0.1"
@@ -37,6 +41,7 @@ class View:
         view(
             self.path,
             live=self.live,
+            model=self.model,
             host=self.host,
             port=self.port,
             browser=self.browser,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palpate.data.transitions import Batch
+from palpate.data.transitions import Batch, Transitions
 from palpate.methods.base import Threshold
 from palpate.representation import Representation
 from palpate.viewer.marks import Marks
@@ -23,9 +23,9 @@ Array = NDArray[Any]
 class Answer(NamedTuple):
     """A model's outputs for one triple; None where its method has none."""
 
-    action: Array  # [n]
     before: Marks
     after: Marks
+    path: Array | None  # [2, n] the agent's positions before and after the action, by the group
     distance: Array | None  # [k], by which contacts are recognised
     threshold: float | None  # of the distance
     positions: bool  # whether the distance is between positions
@@ -66,6 +66,31 @@ def marks_of(model: Representation, o: torch.Tensor, borders: Array | None = Non
     )
 
 
+@torch.no_grad()
+def _path(model: Representation, row: Batch) -> Array | None:
+    """From where to where the action moves the agent [2, n], for a batch of one."""
+    group, device = model.model.group, model.model.inputs.unit.device
+    pose = model.model.pose(model.canonical(row.o).to(device))
+    if pose is None:
+        return None
+    ends = torch.cat([group.position(z) for z in (pose, group.act(pose, row.a.to(device)))]).cpu()
+    found: Array = group.moved(ends, model.frame.origin).numpy()
+    return found
+
+
+def require_fit(model: Representation, triples: Transitions) -> None:
+    """Refuse triples whose observations or actions the model does not read."""
+    theirs, ours = (
+        f"observations {shape} and actions of {width} numbers"
+        for shape, width in (
+            (triples.observation_shape, triples.n),
+            (model.config.observation_shape, model.model.group.action_width),
+        )
+    )
+    if theirs != ours:
+        raise ValueError(f"the triples have {theirs}; the model reads {ours}")
+
+
 def answer(model: Representation, row: Batch, *, whole: bool = True, borders: Array | None = None) -> Answer:
     """The outputs for a batch of one triple. `whole=False` computes only the estimates, which is faster."""
     distance = would = contact = None
@@ -77,9 +102,9 @@ def answer(model: Representation, row: Batch, *, whole: bool = True, borders: Ar
     before = marks_of(model, row.o, borders)
     threshold = model.model.threshold()
     return Answer(
-        action=row.a[0].numpy(),
         before=before,
         after=marks_of(model, row.o_next, before.borders),
+        path=_path(model, row),
         distance=distance,
         threshold=cut(threshold),
         positions=threshold is not None and threshold.positions,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from palpate.viewer.ranking import Ranking
 
 LISTED = 10  # rows of each list
+NO_MODEL = "There is no model here. <code>palpate view LOG --model runs/x</code> shows the outputs of one for this log."
 
 
 class Latest:
@@ -93,7 +94,7 @@ class _Pages:
     def _build_lists(self) -> None:
         html("<h2>Rows worth a look</h2>")
         if self.log.model is None:
-            html("<p>Lists need a model: open the folder of a run on these data, palpate view runs/x.</p>", "soft")
+            html(f"<p>{NO_MODEL}</p>", "soft")
             return
         self.progress = ui.linear_progress(value=0, show_value=False, size="5px")
         self.counted = html("", "soft")
@@ -122,14 +123,13 @@ class _Pages:
         await self.latest(0)
         self.ranking = self.session.ranking(self.log)
         self.session.examination(self.log)
-        if await asyncio.to_thread(self._project):
-            await self.latest(self.row)
-
-    def _project(self) -> bool:
         try:
-            return self.log.project()
-        except SHOWN:
-            return False  # the pictures are shown without marks
+            changed = await asyncio.to_thread(self.log.prepare)
+        except SHOWN as error:
+            self.notice.show("marks", f"nothing can be drawn on the pictures: {one_line(error)}")
+            return
+        if changed:
+            await self.latest(self.row)
 
     def _random(self) -> None:
         import random
@@ -158,7 +158,7 @@ class _Pages:
             return
         self.notice.show("log", "")
         note = f'<p class="soft">{escape(self.log.note)}</p>' if self.log.note else ""
-        self.says.content = _says(shown) + note
+        self.says.content = _says(shown, self.log.aligned) + note
         await self._list(["nearest"])
 
     def _draw(self, shown: "ShownTriple") -> None:
@@ -259,17 +259,25 @@ def shown_findings(found: "Sequence[Finding]", examination: "Examination | None"
     return [Shown(each, []) if examination is None else examination.shown(each) for each in found]
 
 
-def _says(shown: "ShownTriple") -> str:
+def _says(shown: "ShownTriple", aligned: bool) -> str:
+    """The outputs of the model, the true contact, and the positions."""
     from palpate.viewer.answers import reasons, verdict
 
+    truth = "" if shown.touched is None else f"In truth: {'contact' if shown.touched else 'no contact'}."
     if shown.answer is None:
-        return (
-            "<h2>Outputs of the model</h2><p>There is no model here. Open the folder of a run to see its outputs: "
-            "<code>palpate view runs/x</code></p>"
-        )
-    lines = "".join(f"<p>{escape(line)}</p>" for line in reasons(shown.answer))
-    truth = "" if shown.touched is None else f" In truth: {'contact' if shown.touched else 'no contact'}."
-    return f'<h2>Outputs of the model</h2><p class="lead"><b>{escape(verdict(shown.answer))}.</b>{truth}</p>{lines}'
+        first = f'<h2>Outputs of a model</h2><p>{NO_MODEL}</p><p class="lead">{truth}</p>'
+        reason = ""
+    else:
+        first = f'<h2>Outputs of the model</h2><p class="lead"><b>{escape(verdict(shown.answer))}.</b> {truth}</p>'
+        reason = "".join(f"<p>{escape(line)}</p>" for line in reasons(shown.answer))
+        if not aligned:
+            reason += '<p class="soft">Positions of the model are known up to one motion of the whole frame.</p>'
+    cells = "".join(
+        f'<tr><td>{escape(name)}</td><td class="number">{escape(o)}</td><td class="number">{escape(o_next)}</td></tr>'
+        for name, o, o_next in shown.places
+    )
+    head = "<tr><td></td><td class='soft'>o</td><td class='soft'>o'</td></tr>"
+    return first + reason + (f'<table class="plain">{head}{cells}</table>' if cells else "")
 
 
 def _vector(values: list[float]) -> str:

@@ -51,21 +51,26 @@ def opened(path: Path, reading: LogOptions | None = None) -> "Transitions":
     return _once(key, path.stat().st_mtime_ns, lambda: open_log(path, reading))
 
 
-def require_log(path: Path, reading: LogOptions | None) -> None:
-    """Refuse a log that cannot be opened. A file of triples is opened at once; of other logs no picture is decoded."""
-    from palpate.data.logs.log import kind_of, require_readable
+def is_triples(path: Path) -> bool:
+    """Whether a log is a file of triples, not a log of another project."""
+    from palpate.data.logs.log import kind_of
 
-    if kind_of(path) == "triples":
-        opened(path, reading)
-    else:
-        require_readable(path, reading or LogOptions())
+    return kind_of(path) == "triples"
+
+
+def require_log(path: Path, reading: LogOptions) -> "Transitions | None":
+    """Refuse a log that cannot be opened. A file of triples is opened at once; of other logs no picture is decoded."""
+    from palpate.data.logs.log import require_readable
+
+    if is_triples(path):
+        return opened(path, reading)
+    require_readable(path, reading)
+    return None
 
 
 def opened_with_truth(path: Path) -> "Labelled | None":
     """The triples of a file with their true states, opened once; None if it holds none."""
-    from palpate.data.logs.log import kind_of
-
-    if path.is_dir() or kind_of(path) != "triples":
+    if path.is_dir() or not is_triples(path):
         return None
     return _once(("truth", path.absolute()), path.stat().st_mtime_ns, lambda: _with_truth(path))
 

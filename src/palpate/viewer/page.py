@@ -78,13 +78,14 @@ def build(session: Session) -> None:
 
     session.retry()
     ui.colors(primary="#0072B2")
-    ui.add_head_html(head(shlex.join(["palpate", "view", str(session.path)])))
+    ui.add_head_html(head(shlex.join(session.command)))
     run = session.run
     with ui.element("div").classes("top w-full"):
         with ui.element("div").classes("bar"):
             html(f"<h1>{escape(session.path.name)}</h1>")
             chip = html("", "chip")
-            html(escape(str(session.path)), "where")
+            of_model = "" if session.model is None else f" with the model of {session.model}"
+            html(escape(f"{session.path}{of_model}"), "where")
         with ui.tabs().props("align=left dense no-caps indicator-color=primary") as tabs:
             names = ["Run", "Log", "Play"] if run is not None else ["Log"]
             for name in names:

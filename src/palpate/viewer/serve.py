@@ -51,16 +51,18 @@ def view(
     port: int = 0,
     browser: bool = True,
     world: "SteerableWorld | None" = None,
+    model: Path | None = None,
     reading: LogOptions | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the page of a run or of a log until Ctrl-C. `ready` is called with its address.
 
-    `world` is a world of your own, to play in with the model of the run. `reading` selects the columns of a log.
+    `world` is a world of your own, to play in with the model of the run. `model` is the folder of a run or of a saved
+    model, whose outputs are shown for a log. `reading` selects the columns of a log.
     """
     # Everything that can be refused is refused before anything listens. Videos are decoded later.
     demand("nicegui", library="nicegui", extra="view", needs="palpate view needs NiceGUI")
-    session = Session(path, live=live, world=world, reading=reading)
+    session = Session(path, live=live, world=world, model=model, reading=reading)
     with listening(host, port) as sock:
         bound = sock.getsockname()[1]
         name = f"[{host}]" if ":" in host else host

@@ -3,17 +3,20 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from palpate.data.logs.options import LogOptions
-from palpate.viewer.opened import kind_of, opened, opened_with_truth, require_log, run_of
+from palpate.viewer.opened import is_triples, kind_of, opened, opened_with_truth, require_log, run_of
 from palpate.viewer.run import RunFolder
 
 if TYPE_CHECKING:
     from palpate.data.stream import SteerableWorld
     from palpate.data.transitions import Transitions
     from palpate.doctor.check import Checkup
+    from palpate.representation import Representation
     from palpate.viewer.drawing import Drawing
     from palpate.viewer.evidence import Examination
     from palpate.viewer.grounds import Ground
@@ -70,19 +73,24 @@ class Session:
         *,
         live: bool = False,
         world: "SteerableWorld | None" = None,
+        model: Path | None = None,
         reading: LogOptions | None = None,
     ) -> None:
         self.path, self.live, self._world = run_of(path), live, world
+        self.model = None if model is None else run_of(model)
         self.kind = kind_of(self.path)
         self.run = RunFolder(self.path) if self.kind == "run" else None
         if live and self.run is None:
             raise ValueError(f"live is for the folder of a run, and {path} is a log; leave out --live")
         if reading is not None and reading.given and self.run is not None:
             raise ValueError(f"{next(iter(reading.given))} is for a log; a run reads its log as it was trained")
+        if self.run is not None and model is not None:
+            raise ValueError(f"model is {model}, but {path} is a run, which has its own model; give a log instead")
+        self._reading = reading or LogOptions()
+        self._loaded: Representation | None = None  # the model of --model
         if self.run is None:
-            require_log(self.path, reading)
+            self._open_log()
         self.follows = self.run is not None and (live or self.run.state != "complete")
-        self._reading = reading
         self._lock = threading.Lock()
         self._made = None if self.run is None else self.run.made  # time of the model that all below belongs to
         self._drawing: Drawing | None = None
@@ -91,6 +99,29 @@ class Session:
         self._play: Task[Play] | None = None
         self._ground: tuple[Any, Ground] | None = None  # used again after a retraining: OpenGL stays in its thread
         self.player = ThreadPoolExecutor(1, thread_name_prefix="play")  # OpenGL is bound to one thread
+
+    def _open_log(self) -> None:
+        """Refuse a log, a model, or a pair of them, that cannot be used. Options that are not given are the run's."""
+        if self.model is not None:
+            from palpate.representation import load
+
+            if kind_of(self.model) != "run":
+                raise ValueError(f"model is {self.model}, which is no run and no saved model; give the folder of one")
+            self._loaded = load(self.model)
+            if not is_triples(self.path):
+                self._reading = replace(self._reading, **self._reading.lacks(RunFolder(self.model).reading))
+        triples = require_log(self.path, self._reading)
+        if self._loaded is not None and triples is not None:
+            from palpate.viewer.answers import require_fit
+
+            require_fit(self._loaded, triples)
+
+    @property
+    def command(self) -> list[str]:
+        """The command that opens this page again."""
+        options = {"model": self.model, **self._reading.given}
+        given = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
+        return ["palpate", "view", str(self.path), *chain.from_iterable(given), *(["--live"] if self.live else [])]
 
     @property
     def drawing(self) -> "Drawing":
@@ -138,7 +169,10 @@ class Session:
         from palpate.viewer.log import Log
 
         if self.run is None:
-            return Log(opened(self.path, self._reading))
+            known = opened_with_truth(self.path)
+            if known is not None:
+                return Log(known.transitions, self._loaded, known.truth)
+            return Log(opened(self.path, self._reading), self._loaded)
         path = self.run.data or self.run.test
         labelled, triples = (None, None) if path is None else (opened_with_truth(path), None)
         if labelled is None:
