@@ -13,7 +13,7 @@ from palpate.api import fit
 from palpate.envs.registration import world
 from palpate.representation import Representation
 from palpate.viewer.grounds import Ground, Streamed, ground
-from palpate.viewer.play import STRIDE, Play
+from palpate.viewer.play import STRIDE, Play, assigned
 
 pytestmark = pytest.mark.filterwarnings("ignore:triples with and without contact", "ignore:too few held-out")
 SPRITES = {"env": "palpate/Sprites-v0", "size": 20}
@@ -54,6 +54,31 @@ def test_the_picture_shows_the_agent_where_it_is() -> None:
     x, y = project(np.array(found.agent())[None])[0]
     red, green, _ = picture[int(y), int(x)].astype(int)
     assert red > green + 50
+
+
+def test_errors_of_several_objects_are_measured_by_assignment() -> None:
+    true = np.array([[0.0, 0], [1, 0], [0, 1]])
+    near = true[[2, 0, 1]] + (0.1, 0)
+    assert assigned(near, true) == pytest.approx([0.1] * 3)
+    # Two estimates of one object: the nearest true positions would leave an object out.
+    assert sorted(assigned(np.array([[0.0, 0], [0, 0.1], [0, 1]]), true)) == pytest.approx([0, 0, 1.0050], abs=1e-3)
+    assert assigned(near[:1], true) == pytest.approx([0.1])
+    assert assigned(near, true[:1]) == pytest.approx([0.1])
+    assert len(assigned(near[:0], true)) == 0
+
+
+def test_a_view_is_encoded_once_for_each_scene(model: Representation, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr("palpate.viewer.play.data_uri", lambda picture: f"{made.append(1)}{len(made)}")
+    play = Play(model, ground(SPRITES))
+    play.drag(10, 10)
+    first = play.view()
+    play.drag(10, 10)  # it is there already
+    play.plan(3, 3)
+    assert play.view().source == first.source
+    play.drag(12, 10)
+    assert play.view().source != first.source
+    assert len(made) == 2
 
 
 def test_unknown_worlds_are_named() -> None:

@@ -3,6 +3,7 @@
 Legend: n dimension of the plane, k objects, p points of a path.
 """
 
+import itertools
 from collections import deque
 from typing import Any, NamedTuple, final
 
@@ -22,6 +23,7 @@ KNOWN = 64  # scenes with known positions that align the frame
 NEAR = 0.09  # of the picture's width: a press this near to the agent starts a drag
 STRIDE = 0.02  # of the plane's width: one step along a path
 RECENT = 50  # moves whose errors are averaged
+VISIBLE = 0.5  # confidence below which an object's position means nothing
 STILL = 1e-4  # of the plane's width: shorter moves are not carried out
 
 
@@ -54,6 +56,7 @@ class Play:
         self._errors: deque[float] = deque(maxlen=RECENT)
         self._plane = self._extent(known)
         self._marks = Marks()
+        self._source: str | None = None  # the picture as text, once for each scene
         self._look()
 
     def _aligned(self, model: Representation, known: dict[str, Tensor] | None) -> Representation:
@@ -163,17 +166,22 @@ class Play:
         self._marks = marks_of(self.model, self.ground.observation(), self._marks.borders)
         self._picture, project = self.ground.picture()
         self._project = self._own_plane(self._picture) if project is None else project
-        true = self.ground.objects()
-        if true is not None and self._marks.objects is not None and self._marks.objects.shape[1] == true.shape[1]:
-            gaps = np.linalg.norm(self._marks.objects[:, None] - true, axis=-1).min(1)
-            self._errors.append(float(gaps.max()))
+        self._source = None
+        true, found = self.ground.objects(), self._marks.objects
+        if true is not None and found is not None and found.shape[1] == true.shape[1]:
+            sure = self._marks.confidences
+            gaps = assigned(found if sure is None else found[sure > VISIBLE], true)
+            if len(gaps):
+                self._errors.append(float(gaps.mean()))
 
     def view(self) -> View:
         agent, objects = self.ground.agent(), self.ground.objects()
         true = None if agent is None or objects is None or not self.truth else np.concatenate((agent[None], objects))
         marks = self._marks._replace(true=true, path=None if self.path is None else self.path.points)
         drawn = svg(marks, self._project, self.pixels)
-        return View(data_uri(self._picture), drawn, self._facts(), self.answer, self.touched, self.note)
+        if self._source is None:
+            self._source = data_uri(self._picture)
+        return View(self._source, drawn, self._facts(), self.answer, self.touched, self.note)
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = []
@@ -192,11 +200,30 @@ class Play:
         return facts
 
 
+def assigned(estimates: Array, true: Array) -> Array:
+    """Distances of estimates [k, n] from the true positions [m, n] that they are assigned to, `[min(k, m)]`.
+
+    Each estimate gets another true position. Of all such assignments, this one has the smallest sum.
+    """
+    distance = np.linalg.norm(estimates[:, None] - true, axis=-1)  # [k, m]
+    if len(estimates) > len(true):
+        distance = distance.T
+    few, many = distance.shape
+    orders = np.array(list(itertools.permutations(range(many), few)), int)
+    gaps = distance[np.arange(few), orders]  # [orders, few]
+    best: Array = gaps[gaps.sum(1).argmin()]
+    return best
+
+
 def _require_fit(model: Representation, ground: Ground) -> None:
     """Refuse a world that is not in the plane, and one whose observations or actions the model does not read."""
     group, shape = model.model.group, tuple(ground.observation().shape[1:])
     if group.n != 2:
         raise ValueError(f"the positions have {group.n} numbers; only worlds in the plane can be played")
+    if group.action_width != group.n:
+        raise ValueError(
+            f"the actions have {group.action_width} numbers; only agents that move by displacements can be played"
+        )
     if shape != model.config.observation_shape:
         raise ValueError(
             f"{ground.name} gives observations {shape}, and the model reads {model.config.observation_shape}; give the "

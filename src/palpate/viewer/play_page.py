@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nicegui import background_tasks, events, ui
 
 from palpate.palette import OBJECT_COLOURS, YELLOW
-from palpate.viewer.log_page import Latest
+from palpate.viewer.mouse import Mouse, Request, Requests
 from palpate.viewer.page import Notice, awaited, html
 from palpate.viewer.session import SHOWN, Session, one_line
 
@@ -35,10 +35,11 @@ class _Stage:
 
     def __init__(self, session: Session, notice: Notice, play: "Play") -> None:
         self.session, self.notice, self.play = session, notice, play
-        self.latest = Latest(self._update)
-        self.dragging, self.pressed = False, (0.0, 0.0)
+        self.requests = Requests(self._update)
+        self.mouse = Mouse(self._grabs, self.requests, lambda: CLICK * self.play.pixels)
         self.times: deque[float] = deque(maxlen=200)
         self.drawn = self.said = 0  # pictures, and the picture that was last explained
+        self.shown = ""  # the present picture
         with ui.element("div").classes("grid stage"):
             with ui.element("div").classes("card s7"):
                 self.image = ui.interactive_image(
@@ -58,7 +59,7 @@ class _Stage:
                         "<p>Click a target: a path around the learned bodies is planned from the estimate.</p>"
                     )
                     with ui.element("div").classes("controls"):
-                        ui.button("New scene", on_click=lambda: self._wanted("reset")).props("outline dense no-caps")
+                        ui.button("New scene", on_click=self._reset).props("outline dense no-caps")
                         self.walk = ui.button("Walk the path", on_click=self._start_walk).props("dense no-caps")
                         self.walk.disable()
                         ui.switch("true positions", value=True, on_change=self._truth).props("dense")
@@ -68,48 +69,55 @@ class _Stage:
                     self.facts, self.rate = html(""), html("", "soft")
         ui.timer(REST_SECONDS, self._rested)
         self.walking = ui.timer(WALK_SECONDS, self._step, active=False)
-        ui.timer(0.05, lambda: self.latest(("show", 0, 0)), once=True)
+        ui.timer(0.05, lambda: self.requests(Request("show")), once=True)
 
-    def _wanted(self, what: str, x: float = 0, y: float = 0) -> None:
-        background_tasks.create(self.latest((what, x, y)))
+    def _wanted(self, what: str) -> None:
+        background_tasks.create(self.requests(Request(what)))
+
+    def _reset(self) -> None:
+        self.mouse.forget()
+        self.walking.active = False
+        self._wanted("reset")
 
     async def _mouse(self, event: events.GenericEventArguments) -> None:
         x, y, kind = (event.args[name] for name in ("image_x", "image_y", "mouse_event_type"))
         if kind == "mousedown":
             self.walking.active = False
-            self.pressed = (x, y)
-            self.dragging = await self._played(self.play.grabbed, x, y)
-        elif kind == "mousemove" and self.dragging:
-            await self.latest(("drag", x, y))
-        elif kind in ("mouseup", "mouseleave"):
-            near = abs(x - self.pressed[0]) + abs(y - self.pressed[1]) < CLICK * self.play.pixels
-            if kind == "mouseup" and not self.dragging and near:
-                await self.latest(("plan", x, y))
-            self.dragging = False
+            await self.mouse.down(x, y)
+        elif kind == "mousemove":
+            await self.mouse.move(x, y)
+        elif kind == "mouseup":
+            await self.mouse.up(x, y)
+        else:
+            self.mouse.leave()
+
+    async def _grabs(self, x: float, y: float) -> bool:
+        return bool(await self._played(self.play.grabbed, x, y))
 
     async def _played(self, work: Any, *arguments: Any) -> Any:
         """Run in the thread of the world."""
         return await asyncio.get_running_loop().run_in_executor(self.session.player, work, *arguments)
 
-    async def _update(self, request: tuple[str, float, float]) -> None:
+    async def _update(self, request: Request) -> None:
+        if request.what in ("drag", "plan") and request.press != self.mouse.press:
+            return  # of an old press
         try:
-            view = await self._played(self._act, *request)
-            self._draw(view)
+            self._draw(await self._played(self._act, request))
         except SHOWN as error:
             self.notice.show("play", one_line(error))
             self.walking.active = False
             return
         self.notice.show("play", "")
 
-    def _act(self, what: str, x: float, y: float) -> Any:
-        if what == "drag":
-            self.play.drag(x, y)
-        elif what == "plan":
-            self.play.plan(x, y)
-        elif what == "reset":
+    def _act(self, request: Request) -> Any:
+        if request.what == "drag":
+            self.play.drag(request.x, request.y)
+        elif request.what == "plan":
+            self.play.plan(request.x, request.y)
+        elif request.what == "reset":
             self.play.reset()
-        elif what == "walk" and not self.play.walk():
-            self.walking.active = False
+        elif request.what == "walk":
+            self.play.walk()
         return self.play.view()
 
     async def _rested(self) -> None:
@@ -129,11 +137,15 @@ class _Stage:
         self.image.set_source(view.source)
         self.image.set_content(view.marks)
         self.facts.content = _table(view.facts)
+        self.walk.set_enabled(self.play.path is not None)
+        self.walking.active = self.walking.active and self.play.path is not None
+        if view.source == self.shown:
+            return
+        self.shown = view.source
         now = time.monotonic()
         self.times.append(now)
         self.drawn += 1
         self.rate.content = f"pictures in the last second: {sum(now - at <= 1 for at in self.times)}"
-        self.walk.set_enabled(self.play.path is not None)
 
     def _say(self, view: Any) -> None:
         from palpate.viewer.answers import reasons, verdict
@@ -151,7 +163,7 @@ class _Stage:
         self.walking.active = True
 
     async def _step(self) -> None:
-        await self.latest(("walk", 0, 0))
+        await self.requests(Request("walk"))
 
     def _truth(self, event: events.ValueChangeEventArguments[Any]) -> None:
         self.play.truth = bool(event.value)
