@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Severity = Literal["blocking", "warning"]
+Severity = Literal["blocking", "warning", "note"]  # a note is no problem
 Bounds = tuple[float, float]  # a value beyond the first is a warning, beyond the second blocking
 
 
 class Finding(NamedTuple):
-    """One problem, with evidence and advice."""
+    """One problem or note, with evidence and advice."""
 
     name: str
     severity: Severity

@@ -11,6 +11,7 @@ from palpate.data.logs.log import open_log
 from palpate.data.transitions import Transitions
 from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_arrays
 from palpate.doctor.causes import cause
+from palpate.doctor.commands import note
 from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, measure_demonstrations
 from palpate.doctor.probe import Trial, chosen, small
 from palpate.doctor.verdict import judge, undecided
@@ -24,7 +25,7 @@ SECONDS = 45.0  # of this thread, for training: a busy machine does not shorten 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Checkup:
-    """The result of `palpate.check`: the findings, blocking ones first, and all measured numbers."""
+    """The result of `palpate.check`: the findings, blocking ones first and notes last, and all measured numbers."""
 
     findings: list[Finding] = field(default_factory=list)
     measured: dict[str, float] = field(default_factory=dict)
@@ -77,13 +78,13 @@ def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, pro
         raise ValueError(f"data is {data!r}; allowed are Transitions (Labelled has .transitions) or a file of them")
     pair = fingerprints(data)
     measured = measure_arrays(data, pair)
-    findings = [finding for rule in ARRAY_RULES for finding in rule.judge(measured)]
+    findings = [finding for rule in ARRAY_RULES for finding in rule.judge(measured)] + note(data)
     checkup = Checkup(findings=findings, measured=measured)
     if probe and checkup.good:
         with one_thread():
             more, seen, probed = _look(data, goes_on(pair), progress)
         checkup = Checkup(findings=findings + more, measured=measured | seen, probed=probed)
-    checkup.findings.sort(key=lambda finding: finding.severity != "blocking")
+    checkup.findings.sort(key=lambda finding: ("blocking", "warning", "note").index(finding.severity))
     return checkup
 
 

@@ -270,7 +270,7 @@ class TestMinari:
         ("options", "message"),
         [
             ({"observation": "top"}, r"give position, .*observations/place \(float32 \[3\]\), .*infos/time"),
-            ({"position": "actions"}, "'actions' has 8 rows in episode 0, which has 9 observations"),
+            ({"position": "actions"}, "'actions' has no row for the last observation of an episode"),
             ({"position": "speed"}, "there is no column 'speed'"),
         ],
     )

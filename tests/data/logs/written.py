@@ -28,6 +28,11 @@ class Truth(NamedTuple):
     lengths: tuple[int, ...]
     state: np.ndarray  # [T, 3]
     pictures: dict[str, np.ndarray]  # [T, h, w, 3] by camera
+    action: np.ndarray | None = None  # [T, d] the log's own; by default the first two numbers of the state
+
+    @property
+    def actions(self) -> np.ndarray:
+        return self.state[:, :2] if self.action is None else self.action
 
     @property
     def starts(self) -> np.ndarray:
@@ -86,7 +91,7 @@ def write_lerobot(
     size = next(iter(log.pictures.values())).shape[1:]
     features = {
         "observation.state": {"dtype": "float32", "shape": [3], "names": ["x", "y", "level"]},
-        "action": {"dtype": "float32", "shape": [2], "names": None},
+        "action": {"dtype": "float32", "shape": [log.actions.shape[1]], "names": None},
         **{
             name: {"dtype": dtype, "shape": list(size), "names": ["height", "width", "channel"]}
             for name in log.pictures
@@ -144,7 +149,7 @@ def _write_table(path: Path, log: Truth, group: np.ndarray, low: int, high: int,
     lengths = [log.lengths[episode] for episode in group]
     columns = {
         "observation.state": pa.array(list(log.state[low:high]), pa.list_(pa.float32())),
-        "action": pa.array(list(log.state[low:high, :2]), pa.list_(pa.float32(), 2)),
+        "action": pa.array(list(log.actions[low:high]), pa.list_(pa.float32(), log.actions.shape[1])),
         "next.done": pa.array([False] * (high - low)),
         "frame_index": pa.array(np.concatenate([np.arange(length) for length in lengths])),
         "episode_index": pa.array(np.repeat(group, lengths)),
@@ -162,7 +167,7 @@ def write_robomimic(path: Path, log: Truth) -> Path:
             rows = slice(log.starts[number], log.starts[number] + log.lengths[number])
             demo = file.create_group(f"data/demo_{number}")
             demo.attrs["num_samples"] = log.lengths[number]
-            demo["actions"] = np.zeros((log.lengths[number], 7))
+            demo["actions"] = np.zeros((log.lengths[number], 7)) if log.action is None else log.action[rows]
             demo["obs/robot0_eef_pos"] = log.state[rows].astype(np.float64)
             demo["next_obs/robot0_eef_pos"] = log.state[rows].astype(np.float64)
             for name, pictures in log.pictures.items():
@@ -181,7 +186,7 @@ def write_zarr(path: Path, log: Truth, version: int = 2, kind: str = "float32") 
             short, data=values.astype("float32" if kind == "first" else kind), chunks=(5, *values.shape[1:])
         )
     data.create_array("state", data=log.state)
-    data.create_array("action", data=log.state[:, :2])
+    data.create_array("action", data=log.actions)
     meta.create_array("episode_ends", data=np.cumsum(log.lengths))
     return path
 
@@ -200,7 +205,7 @@ def write_minari(folder: Path, log: Truth, kind: str = "hdf5") -> Path:
             EpisodeBuffer(
                 id=number,
                 observations={"place": log.state[rows], **cameras},
-                actions=np.full((length - 1, 2), 0.5, np.float32),
+                actions=np.full((length - 1, 2), 0.5, np.float32) if log.action is None else log.action[rows][:-1],
                 rewards=[0.0] * (length - 1),
                 terminations=[False] * (length - 1),
                 truncations=[False] * (length - 2) + [True],

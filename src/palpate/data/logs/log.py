@@ -78,7 +78,7 @@ def read_log(path: str | os.PathLike[str], kind: str, options: LogOptions) -> Tr
     """Triples of a log of a known kind: lerobot, robomimic, zarr or minari."""
     path = Path(path)
     with _naming(path):
-        log = _reader(kind)(path)
+        log = reader(kind)(path)
         try:
             return triples(log, options)
         finally:
@@ -96,7 +96,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _reader(kind: str) -> Callable[[Path], Log]:
+def reader(kind: str) -> Callable[[Path], Log]:
     """The reader of a format, imported only when it is used."""
     if kind == "lerobot":
         from palpate.data.logs.lerobot import LeRobot
@@ -149,7 +149,7 @@ def require_readable(path: Path, options: LogOptions) -> None:
     """Refuse a log of another project, or options, from which no triples can be made. No picture is decoded."""
     with _naming(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `open_log` gives them
-        log = _reader(kind_of(path))(path)
+        log = reader(kind_of(path))(path)
         try:
             _selected(log, options)
         finally:
@@ -160,7 +160,7 @@ def triples(log: Log, options: LogOptions) -> Transitions:
     """Triples of a log: o and o' are `stride` rows apart, and the action is the change of the position between them."""
     seen, name, part = _selected(log, options)
     rows = kept_rows(log.lengths, options.step)
-    position = _positions(log, name, part, rows, options)
+    position = positions(log, name, part, rows, options)
     kept = -(-log.lengths // options.step)  # rows of each episode
     moved = np.append(np.diff(position, axis=0), position[:1] * 0, axis=0)  # those of last rows are not used
     if log.columns[seen[0]].picture:
@@ -212,7 +212,7 @@ def _require_long(log: Log, stride: int) -> None:
         )
 
 
-def _positions(log: Log, name: str, part: str, rows: np.ndarray, options: LogOptions) -> np.ndarray:
+def positions(log: Log, name: str, part: str, rows: np.ndarray, options: LogOptions) -> np.ndarray:
     """The agent's positions in these rows of the log, `[b, n]`."""
     values = chosen(_finite(log, name, log.numbers(name)), part, name)[rows]
     if options.kinematics is None:

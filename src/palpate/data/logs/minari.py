@@ -1,6 +1,6 @@
 """Minari's folders, read by Minari itself."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -36,9 +36,19 @@ class Minari(Log):
             raise self._damaged(error) from error
         if not len(self.episodes):
             raise ValueError(f"{path} has no episodes; {ADVICE}")
-        self.lengths = np.array(steps, np.int64) + 1  # an observation before each step, and one after the last
+        self._observations = self.lengths = np.array(steps, np.int64) + 1
         arrays = _arrays(next(self._each()))
         self.columns = {name: _column(name, array) for name, array in arrays.items()}
+
+    def lengths_of(self, names: Sequence[str]) -> np.ndarray:
+        """An episode has an action for each step, and one observation more."""
+        actions = [name for name in names if name.startswith("actions")]
+        if actions and len(actions) < len(names):
+            raise ValueError(
+                f"{actions[0]!r} has no row for the last observation of an episode; give a column of observations or "
+                "infos"
+            )
+        return self._observations - bool(actions)
 
     def numbers(self, name: str) -> np.ndarray:
         parts = [array.reshape(len(array), -1) for array in self._column(name)]
@@ -67,13 +77,13 @@ class Minari(Log):
             yield episode
 
     def _column(self, name: str) -> Iterator[np.ndarray]:
-        for episode, length in zip(self._each(), self.lengths, strict=True):
+        for episode, length in zip(self._each(), self.lengths_of([name]), strict=True):
             array = _arrays(episode).get(name)
             if array is None:
                 raise ValueError(f"episode {episode.id} has no {name!r}, which other episodes have")
             if len(array) != length:
                 raise ValueError(
-                    f"column {name!r} has {len(array)} rows in episode {episode.id}, which has {length} observations"
+                    f"column {name!r} has {len(array)} rows in episode {episode.id}, not {length}; {ADVICE}"
                 )
             yield array
 
