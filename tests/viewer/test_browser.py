@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+
+from palpate.data.labelled import Labelled, Truth
+from palpate.data.transitions import Transitions
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("nicegui", reason="NiceGUI is not installed")
@@ -95,6 +100,26 @@ def test_the_slider_shows_other_triples(look: Callable[..., Any], made_runs: Pat
     number = row.inner_text()
     row.click()
     page.wait_for_function("(row) => document.querySelector('input').value === row", arg=number)
+
+
+def test_a_log_is_searched_and_filtered(look: Callable[..., Any], tmp_path: Path) -> None:
+    x = np.arange(40.0)[:, None].repeat(3, 1)
+    triples = Transitions(observation=x, action=x[:, :2] / 9, next_observation=x, episode=np.repeat([0, 1, 5, 6], 10))
+    at, touched = torch.zeros(40, 2), torch.arange(40) % 8 == 3
+    Labelled(triples, Truth(at, at, contact=touched)).save(tmp_path / "log.h5")
+    page, _ = look(tmp_path / "log.h5")
+    page.wait_for_selector("text=row 0 of 40, episode 0, frame 0")
+    field = page.locator("input").first
+    field.fill("5:7")
+    page.wait_for_selector("text=row 27 of 40, episode 5, frame 7")
+    field.fill("3:1")
+    page.wait_for_selector("text=there is no episode 3; they are 0 to 6")
+    page.locator(".q-select").click()
+    page.get_by_role("option", name="contact, in truth", exact=True).click()
+    page.wait_for_selector("text=5 of 40 triples pass the filter")
+    page.get_by_role("button").filter(has_text="chevron_right").click()
+    page.wait_for_selector("text=row 35 of 40, episode 6, frame 5")
+    page.wait_for_selector("text=In truth: contact")
 
 
 def test_a_log_without_a_model(look: Callable[..., Any], made_runs: Path) -> None:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from written import truth, write_zarr
 
 from palpate.data.labelled import Labelled
+from palpate.data.logs.log import LogOptions, open_log
 from palpate.data.transitions import Transitions
 from palpate.findings import Finding
 from palpate.methods.base import Encoding
@@ -21,6 +23,7 @@ from palpate.viewer.evidence import Examination
 from palpate.viewer.log import Log
 from palpate.viewer.marks import Marks, as_picture, svg
 from palpate.viewer.ranking import Ranking
+from palpate.viewer.search import Search
 
 
 def pixels(source: str) -> np.ndarray:
@@ -80,15 +83,80 @@ def test_only_the_shown_triple_is_read(made_runs: Path, model: Representation, m
         monkeypatch.setattr(
             Transitions, "rows", lambda self, index: (read.append(len(np.atleast_1d(index))), rows(self, index))[1]
         )
-        Log(triples, model).show(3)
-        assert read == [1]
+        log = Log(triples, model)
+        first = log.show(3, whole=False)
+        assert first.answer is not None
+        assert first.answer.contact is None
+        whole = log.show(3)
+        assert read == [1]  # the picture is neither read nor encoded again
+        assert whole.panels is first.panels
+        assert whole.answer is not None
+        assert whole.answer.contact is not None
 
 
 def test_rows_are_held_to_the_log(made_runs: Path) -> None:
     with Transitions.open(made_runs / "log.h5") as triples:
         log = Log(triples)
-        assert [log.row(x) for x in (None, -3, 5, "7", "x", 1e9, float("inf"))] == [0, 0, 5, 7, 0, 119, 0]
+        assert [log.row(x) for x in (None, -3, 5, 7.9, 1e9, float("inf"))] == [0, 0, 5, 7, 119, 0]
         assert log.show(0).answer is None
+
+
+def recorded(episode: list[int] | None) -> Transitions:
+    x = np.arange(7.0)[:, None].repeat(2, 1)
+    return Transitions(observation=x, action=x + 1, next_observation=x, episode=None if episode is None else episode)
+
+
+def test_rows_are_found_by_episode_and_frame() -> None:
+    search = Search(recorded([4, 4, 4, 2, 2, 4, 9]))
+    assert [search.where(row) for row in (0, 2, 3, 5, 6)] == [(4, 0), (4, 2), (2, 0), (4, 3), (9, 0)]
+    assert [search.find(text) for text in ("6", " 3 ", "4:3", "2 : 1", "9:0")] == [6, 3, 5, 4, 6]
+    for text, message in (
+        ("7", "there is no row 7; the rows are 0 to 6"),
+        ("3:0", "there is no episode 3; they are 2 to 9"),
+        ("2:2", "episode 2 has triples that begin with frames 0 to 1"),
+        ("-1", "'-1' is neither a row, such as 17, nor an episode and a frame, such as 3:17"),
+        ("2:", "'2:' is neither a row"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            search.find(text)
+    assert Search(recorded(None)).where(0) is None
+    with pytest.raises(ValueError, match="this log has no episodes; give a row"):
+        Search(recorded(None)).find("0:0")
+
+
+def test_frames_of_a_log_with_a_stride(tmp_path: Path) -> None:
+    log = truth(lengths=(9, 12))
+    with open_log(
+        write_zarr(tmp_path / "log.zarr", log), LogOptions(observation="top", position="state[:2]", stride=3)
+    ) as t:
+        search = Search(t)
+        assert [search.where(row) for row in range(len(t))] == [(0, 0), (0, 3), (1, 0), (1, 3), (1, 6)]
+        assert [search.find(text) for text in ("1:3", "1:5", "1:6")] == [3, 3, 4]
+
+
+def test_rows_are_filtered_by_contact() -> None:
+    p = np.array([0.95, 0.02, 0.5, np.nan, 0.91, 0.3, 0.99])
+    touched = np.array([True, True, False, True, False, False, True])
+    search = Search(recorded(None), touched)
+    found = {name: search.matching(name, p).rows.tolist() for name in search.filters(model=True)}
+    assert found == {
+        "all": [0, 1, 2, 3, 4, 5, 6],
+        "contact": [0, 4, 6],
+        "none": [1],
+        "doubtful": [2, 5],
+        "true contact": [0, 1, 3, 6],
+        "true none": [2, 4, 5],
+        "wrong": [1, 4],
+    }
+    assert list(search.filters(model=False)) == ["all", "true contact", "true none"]
+    assert list(Search(recorded(None)).filters(model=True)) == ["all", "contact", "none", "doubtful"]
+    assert search.matching("contact", None).rows.tolist() == []
+    matches = search.matching("contact", p)
+    assert [matches.nearest(row) for row in (0, 3, 6)] == [0, 4, 6]
+    assert [matches.beside(row, 1) for row in (0, 2, 6)] == [4, 4, None]
+    assert [matches.beside(row, -1) for row in (0, 2, 6)] == [None, 0, 4]
+    assert matches.random() in (0, 4, 6)
+    assert search.matching("none", np.ones(7)).nearest(3) is None
 
 
 def test_vectors_and_views() -> None:
@@ -132,6 +200,7 @@ def test_lists(made_runs: Path, model: Representation) -> None:
         assert (ranking.done, ranking.error) == (120, "")
         batch = triples.rows(slice(None))
         contact = model.contact(*batch)
+        assert ranking.contact == pytest.approx(contact.numpy(), abs=1e-5)
         least = (0.5 - (contact - 0.5).abs()).numpy()
         assert [row for row, _ in ranking.doubtful(5)] == np.argsort(-least, kind="stable")[:5].tolist()
         with torch.no_grad():

@@ -15,6 +15,7 @@ from palpate.data.transitions import Batch, Transitions
 from palpate.methods.base import Threshold
 from palpate.representation import Representation
 from palpate.viewer.marks import Marks
+from palpate.viewer.search import SURE
 from palpate.viewer.words import chance
 
 Array = NDArray[Any]
@@ -91,26 +92,34 @@ def require_fit(model: Representation, triples: Transitions) -> None:
         raise ValueError(f"the triples have {theirs}; the model reads {ours}")
 
 
-def answer(model: Representation, row: Batch, *, whole: bool = True, borders: Array | None = None) -> Answer:
-    """The outputs for a batch of one triple. `whole=False` computes only the estimates, which is faster."""
-    distance = would = contact = None
-    if whole:
-        distance, would, contact = (
-            None if x is None else np.atleast_1d(x[0].numpy())
-            for x in (model.distances(row.o, row.o_next), model.would_touch(row.o, row.a), model.contact(*row))
-        )
+def estimate(model: Representation, row: Batch, borders: Array | None = None) -> Answer:
+    """The estimates for a batch of one triple, without the outputs about contact, which take longer."""
     before = marks_of(model, row.o, borders)
     threshold = model.model.threshold()
     return Answer(
         before=before,
         after=marks_of(model, row.o_next, before.borders),
         path=_path(model, row),
-        distance=distance,
+        distance=None,
         threshold=cut(threshold),
         positions=threshold is not None and threshold.positions,
-        would_touch=would,
-        contact=contact,
+        would_touch=None,
+        contact=None,
     )
+
+
+def explained(model: Representation, row: Batch, found: Answer) -> Answer:
+    """The same with the outputs about contact."""
+    distance, would, contact = (
+        None if x is None else np.atleast_1d(x[0].numpy())
+        for x in (model.distances(row.o, row.o_next), model.would_touch(row.o, row.a), model.contact(*row))
+    )
+    return found._replace(distance=distance, would_touch=would, contact=contact)
+
+
+def answer(model: Representation, row: Batch) -> Answer:
+    """All outputs for a batch of one triple."""
+    return explained(model, row, estimate(model, row))
 
 
 def verdict(found: Answer) -> str:
@@ -120,7 +129,7 @@ def verdict(found: Answer) -> str:
     parts = []
     for i, p in enumerate(found.contact):
         name = "" if len(found.contact) == 1 else f"object {i + 1}: "
-        word = "contact" if p > 0.9 else "no contact" if p < 0.1 else "doubtful"
+        word = "contact" if p > SURE else "no contact" if p < 1 - SURE else "doubtful"
         sure = {"contact": f", {chance(float(p))}", "doubtful": f": contact with {chance(float(p))}"}.get(word, "")
         parts.append(f"{name}{word}{sure}")
     text = "; ".join(parts)

@@ -3,17 +3,19 @@
 from typing import NamedTuple, final
 
 import numpy as np
+from torch import Tensor
 
 from palpate.data.arrays import count_views
 from palpate.data.labelled import Truth
-from palpate.data.transitions import Transitions
+from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SOCCER
 from palpate.pictures import backdrop, learned_projection, spread
 from palpate.projection import MOST_PICTURES, Homography
 from palpate.representation import Representation
-from palpate.viewer.answers import Answer, aligned, answer, require_fit
+from palpate.viewer.answers import Answer, aligned, estimate, explained, require_fit
 from palpate.viewer.marks import Array, Marks, as_picture, data_uri, svg
-from palpate.viewer.places import Line, table, true_places
+from palpate.viewer.places import Line, Place, table, true_places
+from palpate.viewer.search import Search
 
 
 class Panel(NamedTuple):
@@ -35,17 +37,30 @@ class ShownTriple(NamedTuple):
     places: list[Line]  # positions in o and o'
 
 
+class _Kept(NamedTuple):
+    """The triple that was shown last. It is shown twice: at once, and with the outputs about contact."""
+
+    key: tuple[int, int]  # row and version
+    batch: Batch
+    shown: ShownTriple
+
+
 @final
 class Log:
     """Triples, a model and true states, if there are any. True states align the model, and are drawn as rings."""
 
     def __init__(self, triples: Transitions, model: Representation | None = None, truth: Truth | None = None) -> None:
         self.triples, self.model, self.truth = triples, model, truth
+        known = None if truth is None else truth.contacts
+        self.touched: Array | None = None if known is None else known.any(1).numpy()  # [N] in truth
+        self.search = Search(triples, self.touched)
         self.projection: Homography | None = None  # of the learned plane, once it is found
         self._borders: Array | None = None  # of the triple before; they are the same for bodies that do not turn
         self.note = ""  # about the alignment
         self.aligned = False  # whether the model is in the frame of the true positions
         self._prepared = False
+        self._version = 0  # counts the changes of model and projection
+        self._kept: _Kept | None = None
         if model is not None:
             require_fit(model, triples)
 
@@ -72,43 +87,50 @@ class Log:
                 self.projection = None if shown is None else shown.project
         if self.projection is None and self.model is not None:
             self.projection = learned_projection(self.model, o, attributes)
+        self._version += 1
         return self.aligned or self.projection is not None
 
-    def row(self, number: float | str | None) -> int:
+    def row(self, number: float | None) -> int:
         """The nearest row number that exists."""
-        try:
-            wanted = int(float(number or 0))
-        except (ValueError, OverflowError):
-            wanted = 0
+        wanted = int(number) if number is not None and np.isfinite(number) else 0
         return min(max(wanted, 0), len(self) - 1)
 
     def show(self, row: int, *, whole: bool = True) -> ShownTriple:
         """One triple for the page. `whole=False` is faster and leaves out the outputs about contact."""
-        batch = self.triples.rows([row])
-        found = None if self.model is None else answer(self.model, batch, whole=whole, borders=self._borders)
-        self._borders = None if found is None else found.before.borders
-        marked = (Marks(), Marks()) if found is None else (found.before, found.after)
-        true = true_places(self.truth, row)
-        panels = []
-        for title, o, marks, place in zip(("o", "o'"), (batch.o[0], batch.o_next[0]), marked, true, strict=True):
-            if o.dim() == 1:
-                panels.append(Panel(title, "", "", o.tolist()))
-                continue
-            picture, drawn = as_picture(o, self.triples.attributes), ""
-            if self.projection is not None:
-                views = count_views(tuple(o.shape), self.triples.attributes)
-                drawn = svg(
-                    marks._replace(true=place.points if self.aligned else None),
-                    self.projection,
-                    picture.shape[1] // views,
-                )
-            panels.append(Panel(title, data_uri(picture), drawn, []))
-        plane = "" if found is None else plane_svg(found)
-        return ShownTriple(row, panels, plane, self._touched(row), batch.a[0].tolist(), found, table(marked, true))
+        kept, key = self._kept, (row, self._version)
+        if kept is None or kept.key != key:
+            batch = self.triples.rows([row])
+            self._kept = kept = _Kept(key, batch, self._drawn(row, batch))
+        shown = kept.shown
+        if not whole or self.model is None or shown.answer is None:
+            return shown
+        return shown._replace(answer=explained(self.model, kept.batch, shown.answer))
 
-    def _touched(self, row: int) -> bool | None:
-        known = None if self.truth is None else self.truth.contacts
-        return None if known is None else bool(known[row].any())
+    def _drawn(self, row: int, batch: Batch) -> ShownTriple:
+        """A triple with its pictures and the estimates."""
+        found = None if self.model is None else estimate(self.model, batch, self._borders)
+        self._borders = None if found is None else found.before.borders
+        marks = (Marks(), Marks()) if found is None else (found.before, found.after)
+        true = true_places(self.truth, row)
+        sides = zip(("o", "o'"), (batch.o[0], batch.o_next[0]), marks, true, strict=True)
+        return ShownTriple(
+            row=row,
+            panels=[self._panel(*side) for side in sides],
+            plane="" if found is None else plane_svg(found),
+            touched=None if self.touched is None else bool(self.touched[row]),
+            action=batch.a[0].tolist(),
+            answer=found,
+            places=table(marks, true),
+        )
+
+    def _panel(self, title: str, o: Tensor, marks: Marks, true: Place) -> Panel:
+        if o.dim() == 1:
+            return Panel(title, "", "", o.tolist())
+        picture, drawn = as_picture(o, self.triples.attributes), ""
+        if self.projection is not None:
+            width = picture.shape[1] // count_views(tuple(o.shape), self.triples.attributes)
+            drawn = svg(marks._replace(true=true.points if self.aligned else None), self.projection, width)
+        return Panel(title, data_uri(picture), drawn, [])
 
 
 PLANE_SIDE = 260  # of the plane's drawing, in its own units

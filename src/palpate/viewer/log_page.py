@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from palpate.viewer.evidence import Examination, Shown
     from palpate.viewer.log import Log, ShownTriple
     from palpate.viewer.ranking import Ranking
+    from palpate.viewer.search import Matches
 
 LISTED = 10  # rows of each list
 NO_MODEL = "There is no model here. <code>palpate view LOG --model runs/x</code> shows the outputs of one for this log."
@@ -62,18 +63,9 @@ class _Pages:
         ui.timer(0.5, self._refresh)
 
     def _build(self) -> None:
-        last = len(self.log) - 1
         with ui.element("div").classes("grid"):
-            with ui.element("div").classes("card s12"), ui.element("div").classes("controls"):
-                html("<b>Triple</b>")
-                self.number = ui.number(value=0, min=0, max=last, step=1, format="%d").props("dense outlined")
-                self.number.style("width: 110px").mark("row").on_value_change(lambda e: self._wanted(e.value))
-                html(f'<span class="soft">of {len(self.log):,}</span>')
-                ui.button(icon="chevron_left", on_click=lambda: self._wanted(self.row - 1)).props("flat dense round")
-                self.slider = ui.slider(min=0, max=max(last, 1), value=0).classes("slider").style("flex: 1")
-                self.slider.on_value_change(lambda e: self._wanted(e.value))
-                ui.button(icon="chevron_right", on_click=lambda: self._wanted(self.row + 1)).props("flat dense round")
-                ui.button("Random", on_click=self._random).props("outline dense no-caps")
+            with ui.element("div").classes("card s12"):
+                self._build_controls()
             self.pictures = [self._picture()]
             with ui.element("div").classes("card s4"):
                 html("<h2>a, in the learned plane</h2>" if self.log.model else "<h2>a</h2>")
@@ -85,6 +77,24 @@ class _Pages:
                 self._build_lists()
             with ui.element("div").classes("card s12"):
                 self._build_doctor()
+
+    def _build_controls(self) -> None:
+        last, filters = len(self.log) - 1, self.log.search.filters(model=self.log.model is not None)
+        with ui.element("div").classes("controls"):
+            html("<b>Triple</b>")
+            self.number = ui.input(value="0").props("dense outlined").style("width: 110px").mark("row")
+            self.number.tooltip("a row, or EPISODE:FRAME")
+            self.number.on_value_change(lambda e: self._typed(str(e.value or "")))
+            ui.button(icon="chevron_left", on_click=lambda: self._step(-1)).props("flat dense round")
+            self.slider = ui.slider(min=0, max=max(last, 1), value=0).classes("slider").style("flex: 1")
+            self.slider.on_value_change(lambda e: self._slid(e.value))
+            ui.button(icon="chevron_right", on_click=lambda: self._step(1)).props("flat dense round")
+            ui.button("Random", on_click=lambda: self._wanted(self._matches().random())).props("outline dense no-caps")
+            self.filter = ui.select(filters, value="all").props("dense outlined options-dense").style("width: 215px")
+            self.filter.on_value_change(self._filtered)
+            self.filter.visible = len(filters) > 1
+        with ui.element("div").classes("controls").style("margin-top: 6px"):
+            self.where, self.passing = html("", "soft"), html("", "soft")
 
     def _picture(self) -> tuple[Any, ui.interactive_image, Any]:
         with ui.element("div").classes("card s4"):
@@ -131,15 +141,43 @@ class _Pages:
         if changed:
             await self.latest(self.row)
 
-    def _random(self) -> None:
-        import random
+    def _matches(self) -> "Matches":
+        """The rows that pass the filter, as far as they are known."""
+        contact = None if self.ranking is None else self.ranking.contact
+        return self.log.search.matching(str(self.filter.value), contact)
 
-        self._wanted(random.randrange(len(self.log)))
+    def _typed(self, text: str) -> None:
+        try:
+            row = self.log.search.find(text)
+        except ValueError as error:
+            self.where.content = escape(str(error)) if text else ""
+            return
+        self._wanted(row)
 
-    def _wanted(self, value: Any) -> None:
-        """Show another row; of several requests, only the newest counts."""
+    def _slid(self, value: float | None) -> None:
         row = self.log.row(value)
-        if row == self.row:
+        if row != self.row:
+            self._wanted(self._matches().nearest(row))
+
+    def _step(self, step: int) -> None:
+        self._wanted(self._matches().beside(self.row, step))
+
+    def _filtered(self) -> None:
+        self._count()
+        self._wanted(self._matches().nearest(self.row))
+
+    def _count(self) -> None:
+        """How many rows pass the filter."""
+        if self.filter.value == "all":
+            self.passing.content = ""
+            return
+        partial = self.filter.value[:4] != "true" and self.ranking is not None and not self.ranking.finished
+        more = " so far" if partial else ""
+        self.passing.content = f"{len(self._matches().rows):,} of {len(self.log):,} triples pass the filter{more}"
+
+    def _wanted(self, row: int | None) -> None:
+        """Show another row, if there is one; of several requests, only the newest counts."""
+        if row is None or row == self.row:
             return
         self.row = row
         if self.ranking is not None:
@@ -163,7 +201,8 @@ class _Pages:
 
     def _draw(self, shown: "ShownTriple") -> None:
         if not self.latest.waiting:
-            self.slider.value = self.number.value = shown.row
+            self.slider.value = shown.row
+            self._name(shown.row)
         for (title, image, values), panel in zip(self.pictures, shown.panels, strict=True):
             title.content = f"<h2>{escape(panel.title)}</h2>"
             image.visible = bool(panel.source)
@@ -175,10 +214,23 @@ class _Pages:
         self.action.content = f"action {escape(', '.join(f'{x:.3g}' for x in shown.action))}"
         self.row = self.row if self.latest.waiting else shown.row
 
+    def _name(self, row: int) -> None:
+        """Show the row's number, episode and frame; a text that names the row already is left as it is."""
+        try:
+            named = self.log.search.find(self.number.value or "")
+        except ValueError:
+            named = -1
+        if named != row:
+            self.number.value = str(row)
+        place = self.log.search.where(row)
+        of_episode = "" if place is None else f", episode {place[0]}, frame {place[1]}"
+        self.where.content = f"row {row:,} of {len(self.log):,}{of_episode}"
+
     async def _refresh(self) -> None:
         """Show new entries of the lists and new findings."""
         ranking = self.ranking
         if ranking is not None and self.progress.visible:
+            self._count()
             finished = ranking.finished  # read first: the lists must hold the last block
             self.progress.value = ranking.done / ranking.total
             self.counted.content = escape(ranking.error) or f"{ranking.done:,} of {ranking.total:,} triples"

@@ -30,6 +30,7 @@ class Ranking:
         self.model, self.triples = model, triples
         self.total, self.done = len(triples), 0
         self.error = ""
+        self.contact = np.full(self.total, np.nan, np.float32)  # [N] largest probability; NaN until it is known
         self._doubt = np.full(self.total, np.nan, np.float32)
         self._surprise = np.full(self.total, np.nan, np.float32)
         self._scenes: Array | None = None  # [N, k * m] float16
@@ -92,6 +93,7 @@ class Ranking:
         batch = self.triples.rows(slice(int(rows[0]), int(rows[-1]) + 1))
         contact, would = self.model.contact(*batch), self.model.would_touch(batch.o, batch.a)
         if contact is not None:
+            self.contact[rows] = _worst(contact)
             self._doubt[rows] = _worst(0.5 - (contact - 0.5).abs())
             if would is not None:
                 would = would.clamp(LEAST, 1 - LEAST)
