@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from palpate.data.transitions import Batch, Transitions
-from palpate.doctor.probe import Trial
+from palpate.doctor.probe import RELATED, Trial
 from palpate.findings import Finding, Rule
 from palpate.methods.base import Examination
 from palpate.quality import boundary, examine
@@ -20,6 +20,7 @@ FEWEST_CONTACTS, FEWEST_ENCOUNTERS = 20, 40
 SEEN_ROWS = 3  # an episode with fewer examined triples is not judged
 OUTER = 0.05  # share of the positions at each end that the extent leaves out
 RESTS = 0.5  # change of the scene within episodes, relative to that between them, below which the object rests
+NEVER = 5e-4  # share of the triples with a change of the scene, below which there are no contacts at all, not few
 COMPARED = 500  # rows whose scenes are compared across episodes
 
 NEVER_MISSES = Rule(
@@ -41,10 +42,10 @@ CORRIDOR = Rule(
 )
 MOVED_BETWEEN = Rule(
     "moved-between-episodes",
-    "scene_change_between_episodes scene_change_within_episodes moving_share",
-    "the object rests within episodes and moves only between them",
-    "A person or a reset moves it while nothing is recorded, so no triple shows a contact. Record episodes in which "
-    "the agent itself touches and moves the object. Resets between episodes do no harm.",
+    "scene_change_between_episodes scene_change_within_episodes changed_within_episodes",
+    "the scene rests within episodes and changes only between them",
+    "No triple shows a contact. Was the object moved by a person or a reset while nothing was recorded? Record "
+    "episodes in which the agent itself touches and moves the object. Resets between episodes do no harm.",
     above=(0.25, 0.25),
 )
 
@@ -68,8 +69,9 @@ def measure_demonstrations(trial: Trial, rows: np.ndarray, episode: np.ndarray |
     found = _breadth(group.position(seen.agent)) if a.shape[1] > 1 else {}
     if episode is not None:
         number = torch.from_numpy(np.unique(episode[row], return_inverse=True)[1])
-        w = torch.cat([trial.model.scene(o)[:, 0] for o in batch.o.split(256)])
-        found |= _misses(seen, group.position(seen.agent), a, number) | _scenes(w, group.position(seen.agent), number)
+        w, w_next = (torch.cat([trial.model.scene(o)[:, 0] for o in side.split(256)]) for side in batch[::2])
+        place = group.position(seen.agent)
+        found |= _misses(seen, place, a, number) | _scenes(w, w_next, place, number)
     return found
 
 
@@ -80,7 +82,7 @@ def judge_demonstrations(seen: dict[str, float], others: list[Finding]) -> list[
         return others  # the positions mean nothing
     found = [*others, *CORRIDOR.judge(seen)]
     between, within = (seen.get(f"scene_change_{name}_episodes", 0.0) for name in ("between", "within"))
-    rests = within < RESTS * between
+    rests = within < RESTS * between and seen.get("changed_within_episodes", 1.0) < NEVER
     if rests and {"no-contacts", "no-lasting-scene"} & names and (moved := MOVED_BETWEEN.judge(seen)):
         return [*(f for f in found if f.name not in ("no-contacts", "no-lasting-scene")), *moved]
     if not names & {"no-contacts", "no-lasting-scene", "no-two-classes", "unexplained-contacts"}:
@@ -120,14 +122,17 @@ def _misses(seen: Examination, start: Tensor, a: Tensor, number: Tensor) -> dict
     }
 
 
-def _scenes(w: Tensor, place: Tensor, number: Tensor) -> dict[str, float]:
-    """Squared distances in W with the agent at nearly the same place, between and within episodes, over any pairs'."""
+def _scenes(w: Tensor, w_next: Tensor, place: Tensor, number: Tensor) -> dict[str, float]:
+    """Squared distances in W with the agent at nearly the same place, between and within episodes, over any pairs'; and
+    the share of triples whose two scenes are as far apart as unrelated ones."""
     some = torch.arange(min(COMPARED, len(w)))
     apart = torch.cdist(place[some], place)  # [c, b]
     same = number[some, None] == number[None]
     itself = some[:, None] == torch.arange(len(w))[None]
-    unrelated = (w - w.roll(1, 0)).square().sum(1).median().clamp(min=1e-30)
-    found = {}
+    distances = (w - w.roll(1, 0)).square().sum(1)
+    unrelated = distances.median().clamp(min=1e-30)
+    changed = (w - w_next).square().sum(1) > distances.quantile(RELATED)
+    found = {"changed_within_episodes": float(changed.double().mean())}
     for name, forbidden in (("between", same), ("within", ~same | itself)):
         distance = apart.masked_fill(forbidden, torch.inf)
         least, nearest = distance.min(1)

@@ -52,7 +52,7 @@ NO_LASTING_SCENE = Rule(
 NO_CONTACTS = Rule(
     "no-contacts",
     "moving_share held_rows",
-    "the object never moves",
+    "the object never moves, or hardly ever",
     "Without contacts its position cannot be learned: collect moves that touch it, best in 10 to 50 % of the triples.",
 )
 FEW_CONTACTS = NO_CONTACTS._replace(
