@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,42 +38,61 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture
-def look(browser: Any) -> Iterator[Callable[..., tuple[Any, subprocess.Popen[str]]]]:
-    """Serves a path, and opens its page; at the end, the page must have had no error and asked for nothing outside."""
-    opened: list[tuple[Any, subprocess.Popen[str]]] = []
-    wrong: list[str] = []
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(WAIT)
+class Looks:
+    """Serves paths and opens their pages. A page may not write to the console, or ask for other addresses: `wrong`."""
 
-    def call(path: Path, *more: str) -> tuple[Any, subprocess.Popen[str]]:
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.processes: list[subprocess.Popen[str]] = []
+        self.wrong: list[str] = []
+        page.set_default_timeout(WAIT)
+        page.on("console", lambda message: self.wrong.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("request", self._asked)
+        self._ours: tuple[str, ...] = ()
+
+    def __call__(self, path: Path, *more: str) -> tuple[Any, subprocess.Popen[str]]:
         process = subprocess.Popen(
             [sys.executable, "-m", "palpate.cli", "view", str(path), "--no-browser", *more],
             stdout=subprocess.PIPE,
             text=True,
         )
-        opened.append((page, process))
+        self.processes.append(process)
         assert process.stdout is not None
         found = re.search(r"http\S+", process.stdout.readline())
         assert found
-        address = found[0]
-        ours = (address, "data:", address.replace("http", "ws"))
-        page.on("request", lambda request: request.url.startswith(ours) or wrong.append(f"asked {request.url[:80]}"))
-        page.on("console", lambda message: message.type == "error" and wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(address)
-        return page, process
+        self._ours = (found[0], "data:", found[0].replace("http", "ws"))
+        self.page.goto(found[0])
+        return self.page, process
 
-    yield call
-    for _, process in opened:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-    page.close()
-    assert [each for each in wrong if "WebSocket" not in each and "ERR_CONNECTION" not in each] == []
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith(self._ours):
+            self.wrong.append(f"asked {request.url[:80]}")
+
+    def close(self) -> None:
+        """Close the page before its server: a page that has lost its server writes to the console."""
+        self.page.close()
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
 
 
-def test_a_run(look: Callable[..., Any], made_runs: Path) -> None:
+@pytest.fixture
+def looks(browser: Any) -> Iterator[Looks]:
+    found = Looks(browser.new_page(viewport={"width": 1280, "height": 900}))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def look(looks: Looks) -> Iterator[Looks]:
+    """For all tests but that of a killed server: nothing may be written to the console."""
+    yield looks
+    assert looks.wrong == []
+
+
+def test_a_run(look: Looks, made_runs: Path) -> None:
     page, _ = look(made_runs / "run")
     page.wait_for_selector("text=Verdict:")
     page.wait_for_selector("canvas")
@@ -82,7 +101,7 @@ def test_a_run(look: Callable[..., Any], made_runs: Path) -> None:
     assert "palpate view" in page.title()
 
 
-def test_the_slider_shows_other_triples(look: Callable[..., Any], made_runs: Path) -> None:
+def test_the_slider_shows_other_triples(look: Looks, made_runs: Path) -> None:
     page, _ = look(made_runs / "run")
     page.get_by_role("tab", name="Log").click()
     page.wait_for_selector(".scene img[src^=data]")
@@ -102,7 +121,7 @@ def test_the_slider_shows_other_triples(look: Callable[..., Any], made_runs: Pat
     page.wait_for_function("(row) => document.querySelector('input').value === row", arg=number)
 
 
-def test_a_log_is_searched_and_filtered(look: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_log_is_searched_and_filtered(look: Looks, tmp_path: Path) -> None:
     x = np.arange(40.0)[:, None].repeat(3, 1)
     triples = Transitions(observation=x, action=x[:, :2] / 9, next_observation=x, episode=np.repeat([0, 1, 5, 6], 10))
     at, touched = torch.zeros(40, 2), torch.arange(40) % 8 == 3
@@ -122,7 +141,7 @@ def test_a_log_is_searched_and_filtered(look: Callable[..., Any], tmp_path: Path
     page.wait_for_selector("text=In truth: contact")
 
 
-def test_a_log_without_a_model(look: Callable[..., Any], made_runs: Path) -> None:
+def test_a_log_without_a_model(look: Looks, made_runs: Path) -> None:
     page, _ = look(made_runs / "log.h5")
     page.wait_for_selector(".scene img[src^=data]")
     page.wait_for_selector("text=There is no model here")
@@ -130,7 +149,7 @@ def test_a_log_without_a_model(look: Callable[..., Any], made_runs: Path) -> Non
     assert page.get_by_role("tab").count() == 1
 
 
-def test_a_log_with_the_model_of_a_run(look: Callable[..., Any], made_runs: Path) -> None:
+def test_a_log_with_the_model_of_a_run(look: Looks, made_runs: Path) -> None:
     page, _ = look(made_runs / "log.h5", "--model", str(made_runs / "stream"))
     page.wait_for_selector("text=By geometry")
     page.wait_for_selector("text=In truth:")
@@ -139,7 +158,7 @@ def test_a_log_with_the_model_of_a_run(look: Callable[..., Any], made_runs: Path
     assert page.locator(f"text=with the model of {made_runs / 'stream'}").count() == 1
 
 
-def test_dragging_moves_the_agent_and_a_click_plans_a_path(look: Callable[..., Any], made_runs: Path) -> None:
+def test_dragging_moves_the_agent_and_a_click_plans_a_path(look: Looks, made_runs: Path) -> None:
     page, _ = look(made_runs / "stream")
     page.get_by_role("tab", name="Play").click()
     page.wait_for_selector(".stage .scene svg circle", state="attached")
@@ -165,9 +184,7 @@ def test_dragging_moves_the_agent_and_a_click_plans_a_path(look: Callable[..., A
     page.wait_for_function("(old) => document.querySelector('.stage .scene img').src !== old", arg=picture)
 
 
-def test_an_unfinished_run_grows_and_a_vanished_one_is_named(
-    look: Callable[..., Any], made_runs: Path, tmp_path: Path
-) -> None:
+def test_an_unfinished_run_grows_and_a_vanished_one_is_named(look: Looks, made_runs: Path, tmp_path: Path) -> None:
     shutil.copytree(made_runs / "run", tmp_path / "run")
     (tmp_path / "run" / "config.json").unlink()
     page, _ = look(tmp_path / "run", "--live")
@@ -183,17 +200,19 @@ def test_an_unfinished_run_grows_and_a_vanished_one_is_named(
     page.wait_for_selector("text=is gone: it was moved or deleted")
 
 
-def test_a_damaged_run_is_named(look: Callable[..., Any], made_runs: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_is_named(look: Looks, made_runs: Path, tmp_path: Path) -> None:
     shutil.copytree(made_runs / "run", tmp_path / "run")
     (tmp_path / "run" / "config.json").write_text("{")
     page, _ = look(tmp_path / "run")
     page.wait_for_selector("text=is damaged")
 
 
-def test_the_page_says_when_the_server_is_gone(look: Callable[..., Any], made_runs: Path) -> None:
-    page, process = look(made_runs / "run")
+def test_the_page_says_when_the_server_is_gone(looks: Looks, made_runs: Path) -> None:
+    page, process = looks(made_runs / "run")
     page.wait_for_selector("canvas")
     process.kill()
     process.wait(30)
     page.wait_for_selector("text=The server of this page has ended")
     assert f"palpate view {made_runs / 'run'}" in page.locator("#popup").inner_text()
+    lost = ("WebSocket", "ERR_CONNECTION", "disconnect", "reconnect")
+    assert [each for each in looks.wrong if not any(word in each for word in lost)] == []
