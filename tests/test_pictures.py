@@ -1,6 +1,8 @@
 """Figures of a run. Positions are drawn on pictures whose projection is known or can be estimated."""
 
 import functools
+import re
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +34,10 @@ def model() -> Representation:
 def drawn(folder: Path, labelled: Labelled) -> set[str]:
     illustrate(folder, model(), labelled, "a run")
     names = {path.stem for path in (folder / "figures").glob("*.png")}
-    assert names <= set(FIGURES)  # an overwriting run removes them
+    assert names <= FIGURES.keys()  # an overwriting run removes them
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert set(re.findall(r"<figcaption>(.*?)</figcaption>", page)) == {escape(FIGURES[name]) for name in names}
+    assert page.count("contacts explained") == page.count("Quality, without true states") == 1
     return names
 
 

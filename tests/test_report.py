@@ -29,6 +29,7 @@ def write(path: Path, **changes: object) -> str:
     page = {
         "title": "Sprites <b>&",
         "facts": {"<seed>": "0 & 1"},
+        "quality": [("drift <", "0.1", "over & ten")],
         "scores": scores(),
         "figures": {"Where things <are>": drawing(), "Curves": drawing()},
         "notes": ["not <separable>"],
@@ -51,6 +52,7 @@ def test_everything_is_escaped_and_well_formed(tmp_path: Path) -> None:
     assert "<h1>Sprites &lt;b&gt;&amp;</h1>" in page
     assert "<th>&lt;seed&gt;</th><td>0 &amp; 1</td>" in page
     assert "not &lt;separable&gt;" in page
+    assert "<th>drift &lt;</th><td>0.1</td><td>over &amp; ten</td>" in page
     assert not {"b", "seed", "are", "separable"} & set(balanced_tags(page))
 
 

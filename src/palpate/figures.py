@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from palpate.contacts.split import SMALLEST
+from palpate.curves import panels
 from palpate.data.labelled import Truth
 from palpate.methods.base import Encoding, Threshold
-from palpate.palette import BLUE, COLOURS, FAINTEST, GREY, OBJECT_COLOURS, ORANGE, TERMS, YELLOW
+from palpate.palette import BLUE, FAINTEST, GREY, OBJECT_COLOURS, ORANGE, TERMS, YELLOW
 from palpate.projection import Extent, Homography, Projection
 
 Array = NDArray[Any]
@@ -29,6 +30,11 @@ DPI = 110
 OVERLAID = 8  # pictures of an overlay
 UNIT_SQUARE: Extent = (0.0, 1.0, 0.0, 1.0)
 BINS = 12  # of an error map, along each axis
+LINES: dict[str, dict[str, Any]] = {
+    "line": {"linewidth": 1.4},
+    "points": {"linewidth": 1.4, "marker": "o", "markersize": 3},
+    "level": {"linestyle": ":"},
+}
 # What a histogram of distances shows; positions are in units of the actions' root mean square.
 SCENE_MOVED, POSITIONS_MOVED = "$d_W(w, w')$", "$|z_{ext} - z_{ext}'|^2$"
 
@@ -120,31 +126,16 @@ def _pixels(project: Projection, points: Array) -> Array:
 
 
 def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """The loss terms over the steps of a run, and L_test where it was measured; `rows` are those of `metrics.jsonl`.
-
-    Losses have a logarithmic axis. Losses that are negative somewhere, such as InfoNCE, have a panel with a linear one.
-    """
-    terms = {name: series for name in TERMS if len(series := _series(rows, name))}
-    signed = {name for name, series in terms.items() if (series[:, 1] < 0).any()}
-    groups = [names for names in (terms.keys() - signed, signed) if names]
-    test, constant = _series(rows, "l_test"), _series(rows, "constant l_test")
-    panels = len(groups) + bool(len(test))
-    if not panels:
+    """The panels of `palpate.curves` for the rows of a run's `metrics.jsonl`."""
+    found = panels(rows)
+    if not found:
         raise ValueError(f"these {len(rows)} rows hold none of {', '.join(TERMS)} or l_test; give a run's metrics")
-    figure = blank(4.4 * panels, 3.2)
-    for place, names in enumerate(groups, 1):
-        axes = panel(figure, place, panels, title="Losses", xlabel="step")
-        for colour, (name, series) in zip(COLOURS, terms.items(), strict=False):
-            if name in names:
-                axes.plot(*series.T, color=colour, linewidth=1.4, label=name)
-        axes.set_yscale("linear" if names is signed else "log")
-        axes.legend(frameon=False, fontsize=9)
-    if len(test):
-        axes = panel(figure, panels, panels, title="$L_{test}$ (Eq. 8)", xlabel="step")
-        axes.plot(*test.T, color=BLUE, linewidth=1.4, marker="o", markersize=3, label="learned")
-        if len(constant):
-            axes.axhline(constant[-1, 1], color=GREY, linestyle=":", label="constant predictor")
-        axes.set_yscale("log")
+    figure = blank(4.4 * len(found), 3.2)
+    for place, each in enumerate(found, 1):
+        axes = panel(figure, place, len(found), title=each.title, xlabel="step")
+        for curve in each.curves:
+            axes.plot(*zip(*curve.points, strict=True), color=curve.colour, label=curve.name, **LINES[curve.style])
+        axes.set_yscale("log" if each.logarithmic else "linear")
         axes.legend(frameon=False, fontsize=9)
     return figure
 
@@ -253,11 +244,6 @@ def _picture(observation: Tensor) -> Array:
     """`[h, w, 3]` from three channels or more, `[h, w]` from fewer."""
     picture = _array(observation)
     return picture[:3].transpose(1, 2, 0) if len(picture) >= 3 else picture[0]
-
-
-def _series(rows: Sequence[Mapping[str, Any]], name: str) -> Array:
-    """Steps and values `[r, 2]` of the rows that have this reading."""
-    return np.array([(row["step"], row[name]) for row in rows if name in row], dtype=float)
 
 
 def _array(x: Any) -> Array:

@@ -28,8 +28,9 @@ from palpate.metrics.scores import Scores
 from palpate.projection import MOST_PICTURES, Extent, Homography, fit_projection
 from palpate.report import write_report
 from palpate.representation import Representation
-from palpate.runlog import read_log
+from palpate.runlog import FIGURES, read_log
 from palpate.traits import traits_of
+from palpate.verdicts import judged
 
 Array = NDArray[Any]
 
@@ -59,8 +60,9 @@ def illustrate(
 
     log = (run or folder) / "metrics.jsonl"
     figures = {"curves": curves(read_log(log))} if log.exists() else {}
-    verdict = model.facts["quality"]["verdict"] if "quality" in model.facts else ""
-    notes = [f"Verdict without labels: {verdict}."] if verdict else []
+    quality = model.facts.get("quality")
+    sentence, measurements = ("", []) if not quality else judged(quality)
+    notes = [f"Verdict: {quality['verdict']}. {sentence}"] if quality else []
     notes += [str(Finding(**finding)) for finding in model.facts.get("findings", [])]
     scores = None
     if test is not None:
@@ -74,7 +76,15 @@ def illustrate(
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         write_whole(folder / "figures" / f"{name}.png", png(figure))
-    write_report(folder / "report.html", title=title, facts=_facts(model), scores=scores, figures=figures, notes=notes)
+    write_report(
+        folder / "report.html",
+        title=title,
+        facts=_facts(model),
+        quality=measurements,
+        scores=scores,
+        figures={FIGURES[name]: figure for name, figure in figures.items()},
+        notes=notes,
+    )
     return scores
 
 

@@ -32,13 +32,18 @@ def write_report(
     *,
     title: str,
     facts: Mapping[str, str],
+    quality: Sequence[tuple[str, str, str]] = (),
     scores: Scores | None,
     figures: Mapping[str, Figure],
     notes: Sequence[str],
 ) -> None:
-    """Write the page: notes, scores, figures by their captions, and the facts of the run."""
+    """Write the page: notes, quality, scores, figures by their captions, and the facts of the run.
+
+    `quality` has a name, a value and a meaning for each measurement made without true states.
+    """
     sections = (
         *(f'<p class="note">{escape(note)}</p>' for note in notes),
+        _quality(quality) if quality else "",
         _scores(scores) if scores else "",
         *(_figure(caption, figure) for caption, figure in figures.items()),
         _facts(facts) if facts else "",
@@ -59,6 +64,14 @@ def write_report(
 </html>
 """
     write_whole(Path(path), page.encode())
+
+
+def _quality(measurements: Sequence[tuple[str, str, str]]) -> str:
+    rows = "\n".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td><td>{escape(meaning)}</td></tr>"
+        for name, value, meaning in measurements
+    )
+    return f"<h2>Quality, without true states</h2>\n<table><tbody>\n{rows}\n</tbody></table>"
 
 
 def _scores(scores: Scores) -> str:

@@ -12,7 +12,12 @@ from palpate.folders import Kind, claimed, require_free
 from palpate.settings import require_one
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
-FIGURES = ("overlay", "distances", "error", "curves")
+FIGURES = {  # their captions in reports and on pages
+    "overlay": "What is found",
+    "distances": "Squared distances between o and o', and the threshold for contact",
+    "error": "Error of the object's position",
+    "curves": "Curves",
+}
 REPORT = ("report.html", "scores.json", *(f"figures/{name}.png" for name in FIGURES))
 RUNS = Kind(
     noun="run",

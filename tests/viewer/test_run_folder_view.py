@@ -1,16 +1,20 @@
 """What a run's folder says, without a browser and without torch."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from palpate.viewer.curves import MOST_POINTS, charts, points
+from palpate.data.transitions import Transitions
+from palpate.figures import curves
+from palpate.viewer.curves import MOST_POINTS, charts
 from palpate.viewer.described import FORMAT
-from palpate.viewer.opened import kind_of, run_of
+from palpate.viewer.opened import kind_of, opened, run_of, stamp_of
 from palpate.viewer.run import RunFolder
 from palpate.viewer.words import chance
 
@@ -60,8 +64,6 @@ def test_a_report_newer_than_the_model_is_shown_as_it_is(made_runs: Path, tmp_pa
     run = RunFolder(tmp_path / "run")
     assert run.figures() == {"overlay": b"png"}
     (run.path / "config.json").touch()
-    import os
-
     os.utime(figures / "overlay.png", (0, 0))
     assert run.figures() == {}
 
@@ -119,18 +121,69 @@ def test_paths(made_runs: Path, tmp_path: Path) -> None:
     assert run_of(tmp_path) == tmp_path / "model"  # of an exploration
 
 
+def test_a_log_that_changes_is_opened_again(tmp_path: Path) -> None:
+    def written(rows: int) -> Path:
+        x = np.arange(rows, dtype=np.float32)[:, None].repeat(2, 1)
+        Transitions(observation=x, action=x, next_observation=x).save(tmp_path / "log.h5", overwrite=True)
+        os.utime(tmp_path / "log.h5", (1, 1))  # the time alone does not show the change
+        return tmp_path / "log.h5"
+
+    first = opened(written(9))
+    assert opened(tmp_path / "log.h5") is first
+    assert len(opened(written(10))) == 10
+    chunks = tmp_path / "folder" / "data" / "chunks"
+    chunks.mkdir(parents=True)
+    (tmp_path / "folder" / "meta").mkdir()
+    stamps = [stamp_of(tmp_path / "folder")]
+    for name in ("data/chunks/0", "meta/info.json", "README"):
+        (tmp_path / "folder" / name).write_text("x")
+        stamps.append(stamp_of(tmp_path / "folder"))
+    (tmp_path / "folder" / "meta" / "info.json").write_text("longer")
+    stamps.append(stamp_of(tmp_path / "folder"))
+    assert len(set(stamps)) == 5
+    assert stamp_of(tmp_path / "folder") == stamps[-1]
+
+
 def test_curves_are_those_of_the_report() -> None:
-    rows = [{"step": i, "agent": 1.0, "stay": -1.0, "l_test": 0.1, "other": 3.0} for i in range(3)]
-    titles = {chart.title: [line["name"] for line in chart.options["series"]] for chart in charts(rows)}
-    assert titles == {"Losses": ["agent"], "Losses that may be negative": ["stay"], "L_test (Eq. 8)": ["learned"]}
+    rows = [
+        {
+            "step": i,
+            "agent": 1.0,
+            "stay": 0.1 - i,
+            "scout": float(i),
+            "l_test": 0.1,
+            "constant l_test": 0.2,
+            "other": 3.0,
+        }
+        for i in range(3)
+    ]
+    drawn = {
+        axes.get_title(): (axes.get_yscale(), {line.get_label(): line.get_xydata().tolist() for line in axes.lines})
+        for axes in curves(rows).axes
+    }
+    assert {title: list(lines) for title, (_, lines) in drawn.items()} == {
+        "Losses": ["agent", "scout"],
+        "Losses that may be negative": ["stay"],
+        "L_test (Eq. 8)": ["learned", "constant predictor"],
+    }
+    shown = {
+        chart.title: (
+            {"value": "linear"}.get(chart.options["yAxis"]["type"], "log"),
+            {line["name"]: line["data"] for line in chart.options["series"]},
+        )
+        for chart in charts(rows)
+    }
+    assert shown == drawn
+    assert drawn["Losses"][1]["scout"] == [[1, 1], [2, 2]]  # a logarithmic axis has no 0
     assert charts([]) == []
 
 
 def test_long_curves_are_thinned_and_keep_their_end() -> None:
-    found = points([{"step": i, "agent": float(i)} for i in range(10_007)], "agent")
+    (chart,) = charts([{"step": i, "agent": i + 1.0} for i in range(10_007)])
+    found = chart.options["series"][0]["data"]
     assert len(found) <= MOST_POINTS
-    assert found[-1] == [10_006, 10_006.0]
-    assert points([{"step": 0, "agent": None}], "agent") == []
+    assert found[-1] == [10_006, 10_007.0]
+    assert charts([{"step": 0, "agent": None}]) == []
 
 
 def test_chances() -> None:

@@ -1,6 +1,7 @@
 """What a path is, and the triples in it."""
 
 import json
+import os
 import threading
 import tomllib
 from collections.abc import Callable, Mapping
@@ -17,13 +18,15 @@ OF_A_RUN = ("run.json", "config.json", ".overwriting/run.json")
 EXPLORED = "model"  # folder of the run, inside that of an exploration
 EXPLORATION = "explore.json"  # the note of an exploration
 T = TypeVar("T")
+Stamp = tuple[int, ...]
 
 
 class _Kept:
     """A value that is made once. Each has its own lock: a video is decoded for minutes, other files are opened then."""
 
     def __init__(self) -> None:
-        self.lock, self.time = threading.Lock(), -1
+        self.lock = threading.Lock()
+        self.stamp: Stamp | None = None
         self.value: Any = None
 
 
@@ -31,16 +34,31 @@ _KEPT: dict[tuple[Any, ...], _Kept] = {}
 _LOCK = threading.Lock()
 
 
-def _once(key: tuple[Any, ...], time: int, make: Callable[[], T]) -> T:
-    """The value of a key, made again only if the time of its file has changed."""
+def _once(key: tuple[Any, ...], stamp: Stamp, make: Callable[[], T]) -> T:
+    """The value of a key, made again only if the stamp of its file has changed."""
     with _LOCK:
         kept = _KEPT.setdefault(key, _Kept())
     with kept.lock:
-        if kept.time != time:
+        if kept.stamp != stamp:
             kept.value = make()
-            kept.time = time
+            kept.stamp = stamp
         value: T = kept.value
     return value
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Size and time of a file. Of a folder, those of the folders in it and of the files beside them, but not of the
+    many pictures and tables deep inside: if one of these is added or replaced, the time of its folder changes."""
+    if not path.is_dir():
+        return _stamp(path)
+    folders = [Path(folder) for folder, *_ in os.walk(path)]
+    files = [each for folder in (path, path / "meta") if folder.is_dir() for each in folder.iterdir() if each.is_file()]
+    return tuple(number for each in sorted([*folders, *files]) for number in _stamp(each))
+
+
+def _stamp(path: Path) -> Stamp:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def opened(path: Path, reading: LogOptions | None = None) -> "Transitions":
@@ -48,7 +66,7 @@ def opened(path: Path, reading: LogOptions | None = None) -> "Transitions":
     from palpate.data.logs.log import open_log
 
     key = ("triples", path.absolute(), reading or LogOptions())
-    return _once(key, path.stat().st_mtime_ns, lambda: open_log(path, reading))
+    return _once(key, stamp_of(path), lambda: open_log(path, reading))
 
 
 def is_triples(path: Path) -> bool:
@@ -72,7 +90,7 @@ def opened_with_truth(path: Path) -> "Labelled | None":
     """The triples of a file with their true states, opened once; None if it holds none."""
     if path.is_dir() or not is_triples(path):
         return None
-    return _once(("truth", path.absolute()), path.stat().st_mtime_ns, lambda: _with_truth(path))
+    return _once(("truth", path.absolute()), stamp_of(path), lambda: _with_truth(path))
 
 
 def _with_truth(path: Path) -> "Labelled | None":
@@ -91,7 +109,7 @@ def collected(world: Mapping[str, Any], count: int, seed: int) -> "Labelled":
     options = dict(world)
     env = options.pop("env")
     key = ("fresh", json.dumps(world, sort_keys=True), count, seed)
-    return _once(key, 0, lambda: collect(env, count, seed=seed, labelled=True, progress=False, **options))
+    return _once(key, (), lambda: collect(env, count, seed=seed, labelled=True, progress=False, **options))
 
 
 def kind_of(path: Path) -> Literal["run", "log"]:

@@ -11,9 +11,9 @@ from palpate.data.logs.options import LogOptions
 from palpate.findings import Finding
 from palpate.folders import OVERWRITING
 from palpate.runlog import FIGURES, RUN, read_log
+from palpate.verdicts import judged
 from palpate.viewer.described import described
 from palpate.viewer.opened import settings_file
-from palpate.viewer.words import judged
 
 State = Literal["gone", "unfinished", "complete"]
 

@@ -7,6 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from palpate.findings import Finding
+from palpate.runlog import FIGURES
 from palpate.viewer.curves import charts
 from palpate.viewer.embedded import encoded
 from palpate.viewer.page import Notice, html
@@ -15,11 +16,6 @@ from palpate.viewer.session import Session
 
 SECONDS = 1.0  # between two readings of the folder
 CHARTS_FIRST = 0.6  # seconds before the model is loaded: importing torch would delay the first picture
-CAPTIONS = {
-    "overlay": "What is found",
-    "distances": "Squared distances between o and o', and the threshold for contact",
-    "error": "Error of the object's position",
-}
 
 
 def run_page(session: Session, notice: Notice) -> None:
@@ -61,6 +57,8 @@ def run_page(session: Session, notice: Notice) -> None:
                         charted.append((chart.title, ui.echart(chart.options).style("height: 230px; width: 100%")))
         else:
             for (_, shown), chart in zip(charted, found, strict=True):
+                if shown.options == chart.options:
+                    continue
                 shown.options.clear()
                 shown.options.update(chart.options)
                 shown.update()
@@ -179,7 +177,7 @@ def table(rows: list[tuple[str, str, str]]) -> str:
 
 
 def _figure(name: str, figures: Mapping[str, bytes]) -> str:
-    caption = escape(CAPTIONS[name])
+    caption = escape(FIGURES[name])
     return f'<h2>{caption}</h2><img alt="{caption}" src="{encoded(figures[name])}">'
 
 
