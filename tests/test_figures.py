@@ -74,6 +74,15 @@ def test_overlay_draws_the_border() -> None:
         assert line(axes, "learned body").get_xydata() == pytest.approx(wanted, abs=1e-4)
 
 
+def test_overlay_shows_the_long_axis_of_a_body_that_turns() -> None:
+    o, learned, _ = scenes(1)
+    corners = torch.tensor([[[0.1, 0.0], [0.0, 0.2], [-0.1, 0.0], [0.0, -0.2]]])
+    turned = learned._replace(orientations=torch.full((1, 1), math.pi / 2))
+    (axes,) = overlay(o, turned, border=corners).axes
+    ends = on_picture(learned.object[0] + torch.tensor([[0.0, -0.2], [0.0, 0.2]]))
+    assert line(axes, "long axis").get_xydata() == pytest.approx(ends, abs=1e-4)
+
+
 def test_overlay_by_a_projection() -> None:
     """A function in place of an extent; it is the one mapping of agent, object, body and truth."""
     o, learned, truth = scenes(2)

@@ -75,9 +75,10 @@ def overlay(
         true = None if truth is None else np.concatenate((_array(truth.agent[i : i + 1]), _array(truth.objects[i])))
         lines = None if border is None else _array(border[i])
         sure = None if encoding.confidences is None else _array(encoding.confidences[i])
-        draw_scene(axes, _picture(observations[i]), project, agent[i], objects[i], lines, true, sure)
+        angles = None if encoding.orientations is None else _array(encoding.orientations[i])
+        draw_scene(axes, _picture(observations[i]), project, agent[i], objects[i], lines, true, sure, angles)
         axes.set_aspect(abs(down / across) * width / height)
-    shared_legend(figure, 4)
+    shared_legend(figure, 4 if encoding.orientations is None else 5)
     return figure
 
 
@@ -90,11 +91,12 @@ def draw_scene(
     borders: Array | None = None,
     true: Array | None = None,
     confidences: Array | None = None,
+    angles: Array | None = None,
 ) -> None:
     """A picture [h, w, 3] or [h, w] with estimates of the agent [2] and the objects [k, 2], and borders [k, c, 2].
 
     `project` maps their plane to the picture's pixels. Rings mark the `true` positions [m, 2]. An object of low
-    confidence is faint.
+    confidence is faint. A body that turns has a line along its long axis, at an angle [k] in radians.
     """
     brightest = 255 if picture.dtype == np.uint8 else 1
     height, width = picture.shape[:2]
@@ -110,9 +112,20 @@ def draw_scene(
         if borders is not None:
             closed = _pixels(project, centre + np.concatenate((borders[i], borders[i, :1])))
             _mark(axes, closed, "learned body", color=colour, alpha=faint, linewidth=1.2, solid_capstyle="round")
+            if angles is not None:
+                axis = _pixels(project, long_axis(centre, angles[i], borders[i]))
+                _mark(axes, axis, "long axis", color=colour, alpha=faint, linewidth=1.0)
     if true is not None:
         ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
         _mark(axes, _pixels(project, true), "true", color="white", **ring)
+
+
+def long_axis(centre: Array, angle: float, border: Array) -> Array:
+    """Ends [2, 2] of the line through `centre` [2] at an angle, as long as the body with this border [c, 2]."""
+    direction = np.array([np.cos(angle), np.sin(angle)])
+    along = border @ direction
+    ends: Array = centre + np.outer((along.min(), along.max()), direction)
+    return ends
 
 
 def _pixels(project: Projection, points: Array) -> Array:

@@ -3,6 +3,7 @@
 import base64
 import io
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import torch
 from PIL import Image
 from written import truth, write_zarr
 
+from palpate.api import fit
+from palpate.collecting.collect import collect
 from palpate.data.labelled import Labelled
 from palpate.data.logs.log import LogOptions, open_log
 from palpate.data.transitions import Transitions
+from palpate.figures import long_axis
 from palpate.findings import Finding
 from palpate.methods.base import Encoding
 from palpate.projection import Homography
@@ -21,7 +25,7 @@ from palpate.representation import Representation
 from palpate.viewer.answers import Answer, reasons, verdict
 from palpate.viewer.evidence import Examination
 from palpate.viewer.log import Log
-from palpate.viewer.marks import Marks, as_picture, svg
+from palpate.viewer.marks import Marks, as_picture, degrees, svg
 from palpate.viewer.ranking import Ranking
 from palpate.viewer.search import Search
 
@@ -276,6 +280,34 @@ def test_marks_are_in_the_pictures_pixels() -> None:
     assert 'cx="10.00" cy="15.00"' in drawn
     assert 'cx="2.00" cy="2.00"' in drawn
     assert '<g opacity="0.40">' in drawn
+
+
+def test_a_body_that_turns_shows_its_long_axis() -> None:
+    box = np.array([[2.0, 1.0], [-2.0, 1.0], [-2.0, -1.0], [2.0, -1.0]]) @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+    ends = long_axis(np.array([5.0, 5.0]), np.pi / 2, box)
+    assert sorted(ends.round(6).tolist()) == [[5, 3], [5, 7]]
+    assert [degrees(x) for x in (None, 0.0, np.pi / 2, -np.pi / 4, np.pi - 1e-4)] == ["", "0°", "90°", "135°", "0°"]
+    project = Homography.of_extent((0, 10, 0, 10), 100, 100)
+    marks = Marks(objects=np.array([[5.0, 5.0]]), borders=box[None])
+    turned = marks._replace(angles=np.array([np.pi / 2]))
+    assert 'points="50.00,70.00 50.00,30.00"' in svg(turned, project, 100)
+    assert svg(marks, project, 100).count("<polyline") + 2 == svg(turned, project, 100).count("<polyline")
+
+
+def test_the_orientation_of_a_model_is_beside_the_true_one() -> None:
+    labelled = collect("palpate/SpritesAnisotropic-v0", 60, size=20, labelled=True, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one step nothing is learned
+        trained = fit(
+            labelled.transitions, body="ellipse", steps=1, batch_size=16, progress=False, device="cpu", encoder="small"
+        )
+    log = Log(labelled.transitions, trained, labelled.truth)
+    log.prepare()
+    places = {name: (o, o_next) for name, o, o_next in log.show(3).places}
+    angles = trained.encode(labelled.transitions.rows([3]).o).orientation
+    assert places["object, long axis"][0] == degrees(float(angles[0]))
+    assert labelled.truth.angle_next is not None
+    assert places["object, true angle"][1] == degrees(float(labelled.truth.angle_next[3]))
 
 
 def test_several_objects_have_several_colours() -> None:

@@ -63,6 +63,7 @@ def marks_of(model: Representation, o: torch.Tensor, borders: Array | None = Non
         agent=encoding.agent[0].numpy(),
         objects=encoding.objects[0].numpy(),
         borders=borders,
+        angles=None if encoding.orientations is None else encoding.orientations[0].numpy(),
         confidences=None if encoding.confidences is None else encoding.confidences[0].numpy(),
     )
 

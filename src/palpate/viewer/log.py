@@ -50,6 +50,8 @@ class Log:
     """Triples, a model and true states, if there are any. True states align the model, and are drawn as rings."""
 
     def __init__(self, triples: Transitions, model: Representation | None = None, truth: Truth | None = None) -> None:
+        if truth is not None and truth.angle is not None and (truth.angle == truth.angle.reshape(-1)[0]).all():
+            truth = truth._replace(angle=None, angle_next=None)  # an object that never turns
         self.triples, self.model, self.truth = triples, model, truth
         known = None if truth is None else truth.contacts
         self.touched: Array | None = None if known is None else known.any(1).numpy()  # [N] in truth
@@ -153,7 +155,7 @@ def plane_svg(found: Answer) -> str:
     extent = (middle[0] - reach, middle[0] + reach, middle[1] - reach, middle[1] + reach)
     project = Homography.of_extent(extent, PLANE_SIDE, PLANE_SIDE)
     drawn = svg(before._replace(path=found.path), project, PLANE_SIDE)
-    moved = svg(Marks(objects=after.objects, borders=after.borders), project, PLANE_SIDE)
+    moved = svg(Marks(objects=after.objects, borders=after.borders, angles=after.angles), project, PLANE_SIDE)
     return (
         f'<svg viewBox="0 0 {PLANE_SIDE} {PLANE_SIDE}" class="plane" role="img" aria-label="the learned plane">'
         f'<rect width="100%" height="100%" fill="#3b4252"/><g opacity="0.4">{moved}</g>{drawn}</svg>'

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from palpate.data.arrays import count_views
+from palpate.figures import long_axis
 from palpate.palette import FAINTEST, OBJECT_COLOURS, YELLOW
 from palpate.projection import Projection
 from palpate.viewer.embedded import encoded
@@ -29,6 +30,7 @@ class Marks(NamedTuple):
     agent: Array | None = None  # [2]
     objects: Array | None = None  # [k, 2]
     borders: Array | None = None  # [k, c, 2], around 0
+    angles: Array | None = None  # [k] of the long axes, radians, for bodies that turn
     confidences: Array | None = None  # [k]
     true: Array | None = None  # [m, 2]
     path: Array | None = None  # [p, 2]
@@ -71,11 +73,19 @@ def svg(marks: Marks, project: Projection, width: int) -> str:
         if marks.borders is not None:
             line = pixels_of(project, centre + np.concatenate((marks.borders[i], marks.borders[i, :1])))
             inside += [_line(line, "#000", 3.6, 0.6), _line(line, colour, 2, 1)]
+            if marks.angles is not None:
+                axis = pixels_of(project, long_axis(centre, marks.angles[i], marks.borders[i]))
+                inside += [_line(axis, "#000", 3.0, 0.6), _line(axis, colour, 1.4, 1)]
         inside.append(_circle(pixels_of(project, centre[None])[0], 1.3 * unit, fill=colour, stroke="#000", wide=1))
         parts.append(f'<g opacity="{sure:.2f}">{"".join(inside)}</g>')
     if marks.agent is not None:
         parts.append(_circle(pixels_of(project, marks.agent[None])[0], 1.3 * unit, fill=YELLOW, stroke="#000", wide=1))
     return "".join(parts)
+
+
+def degrees(angle: float | None) -> str:
+    """The angle of a long axis, which has no direction: 0 to 179 degrees; empty if there is none."""
+    return "" if angle is None else f"{round(float(np.degrees(angle))) % 180}°"
 
 
 def pixels_of(project: Projection, points: Array) -> Array:

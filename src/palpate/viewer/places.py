@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palpate.data.labelled import Truth
-from palpate.viewer.marks import Marks
+from palpate.viewer.marks import Marks, degrees
 
 Array = NDArray[Any]
 Line = tuple[str, str, str]  # name, value in o, value in o'
@@ -20,6 +20,7 @@ class Place(NamedTuple):
 
     agent: Array | None = None  # [n]
     objects: Array | None = None  # [k, n]
+    angles: Array | None = None  # [k] radians
 
     @property
     def points(self) -> Array | None:
@@ -35,13 +36,17 @@ def true_places(truth: Truth | None, row: int) -> tuple[Place, Place]:
         return Place(), Place()
     n = truth.agent.shape[-1]
 
-    def place(agent: Any, objects: Any) -> Place:
+    def place(agent: Any, objects: Any, angles: Any) -> Place:
         return Place(
             None if agent is None else agent[row].numpy(),
             None if objects is None else objects[row].reshape(-1, n).numpy(),
+            None if angles is None else angles[row].reshape(-1).numpy(),
         )
 
-    return place(truth.agent, truth.object), place(truth.agent_next, truth.object_next)
+    return (
+        place(truth.agent, truth.object, truth.angle),
+        place(truth.agent_next, truth.object_next, truth.angle_next),
+    )
 
 
 def table(marks: tuple[Marks, Marks], true: tuple[Place, Place]) -> list[Line]:
@@ -52,10 +57,12 @@ def table(marks: tuple[Marks, Marks], true: tuple[Place, Place]) -> list[Line]:
     for i in range(count):
         name = "object" if count == 1 else f"object {i + 1}"
         lines.append(_line(name, *(_numbers(_of(each.objects, i)) for each in marks)))
+        lines.append(_line(f"{name}, long axis", *(degrees(_of(each.angles, i)) for each in marks)))
         lines.append(_line(f"{name}, visible", *(_share(_of(each.confidences, i)) for each in marks)))
     for i in range(count):  # the order of true objects is not that of the model
         name = "object, true" if count == 1 else f"true object {i + 1}"
         lines.append(_line(name, *(_numbers(_of(each.objects, i)) for each in true)))
+        lines.append(_line(f"{name} angle", *(degrees(_of(each.angles, i)) for each in true)))
     return [line for line in lines if line[1] or line[2]]
 
 

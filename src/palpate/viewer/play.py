@@ -15,7 +15,7 @@ from palpate.projection import Homography
 from palpate.representation import Representation
 from palpate.viewer.answers import Answer, aligned, answer, marks_of
 from palpate.viewer.grounds import Ground, Moved
-from palpate.viewer.marks import Marks, data_uri, svg
+from palpate.viewer.marks import Marks, data_uri, degrees, svg
 from palpate.viewer.paths import Path, around
 
 Array = NDArray[Any]
@@ -192,6 +192,8 @@ class Play:
             name = "object" if len(objects) == 1 else f"object {i + 1}"
             sure = "" if self._marks.confidences is None else f", visible {self._marks.confidences[i]:.0%}"
             facts.append((name, _numbers(place) + sure))
+            if self._marks.angles is not None:
+                facts.append((f"{name}, long axis", degrees(self._marks.angles[i])))
         if self._errors:
             facts.append(("object error, mean", f"{np.mean(self._errors):.2g}"))
         facts.append(("contacts so far", str(self.contacts)))
