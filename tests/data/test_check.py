@@ -146,6 +146,33 @@ def test_consecutive_rows_are_detected() -> None:
     assert check(good(), probe=False).measured["in_order"] == 0
 
 
+def test_findings_have_rows_that_show_them() -> None:
+    rng = np.random.default_rng(0)
+    o, a, o_next = rng.normal(size=(400, 4)), rng.normal(size=(400, 2)), rng.normal(size=(400, 4))
+    a[10:130] = 0  # idle
+    o_next[200:280] = o[200:280]  # unchanged
+    o[300], a[300], o_next[300] = o[301], a[301], o_next[301]
+    found = check(Transitions(observation=o, action=a, next_observation=o_next), probe=False)
+    assert found.rows["idle"] == list(range(10, 18))
+    assert found.rows["unchanged"] == list(range(200, 208))
+    assert "too-few" not in found.rows
+    assert "too-few" in {finding.name for finding in found.findings}
+
+
+def test_rows_of_contradictions_copies_and_clipped_actions() -> None:
+    rng = np.random.default_rng(0)
+    o, a, o_next = rng.normal(size=(100, 4)), rng.normal(size=(100, 2)), rng.normal(size=(100, 4))
+    o[1], o_next[1] = o[0], o_next[0]
+    a[0], a[1] = 1, -1
+    for x in (o, a, o_next):
+        x[50:60] = x[40:50]
+    rows = check(Transitions(observation=o, action=a, next_observation=o_next), probe=False).rows
+    assert rows["contradictions"] == [0, 1]
+    assert rows["duplicates"] == list(range(40, 48))
+    rows = check(Transitions(observation=o, action=a.clip(-1, 0.5), next_observation=o_next), probe=False).rows
+    assert rows["clipped-actions"] == np.flatnonzero(((a <= -1) | (a >= 0.5)).any(1))[:8].tolist()
+
+
 def test_rows_that_differ_in_one_bit_are_different() -> None:
     triples = good(view="picture")
     o = triples.rows(slice(None)).o.numpy().copy()

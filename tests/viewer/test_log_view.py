@@ -18,12 +18,10 @@ from palpate.data.labelled import Labelled
 from palpate.data.logs.log import LogOptions, open_log
 from palpate.data.transitions import Transitions
 from palpate.figures import long_axis
-from palpate.findings import Finding
 from palpate.methods.base import Encoding
 from palpate.projection import Homography
 from palpate.representation import Representation
 from palpate.viewer.answers import Answer, reasons, verdict
-from palpate.viewer.evidence import Examination
 from palpate.viewer.log import Log
 from palpate.viewer.marks import Marks, as_picture, degrees, svg
 from palpate.viewer.ranking import Ranking
@@ -225,50 +223,6 @@ def test_lists_of_a_file_that_fails_say_so(made_runs: Path, model: Representatio
     ranking._thread.join(30)
     assert ranking.finished
     assert "was closed" in ranking.error
-
-
-def test_findings_have_rows_that_show_them() -> None:
-    rng = np.random.default_rng(0)
-    o, a = rng.normal(size=(400, 4)), rng.normal(size=(400, 2))
-    o_next = rng.normal(size=(400, 4))
-    a[10:130] = 0  # idle
-    o_next[200:280] = o[200:280]  # unchanged
-    o[300], a[300], o_next[300] = o[301], a[301], o_next[301]
-    shown = {
-        each.finding.name: each.rows
-        for each in Examination(Transitions(observation=o, action=a, next_observation=o_next)).findings
-    }
-    assert shown["idle"][:3] == [10, 11, 12]
-    assert shown["unchanged"][:3] == [200, 201, 202]
-    assert shown["too-few"] == []
-
-
-def test_findings_of_a_check_are_listed_without_an_examination() -> None:
-    pytest.importorskip("nicegui")
-    from palpate.viewer.log_page import shown_findings
-
-    rng = np.random.default_rng(0)
-    o, a = rng.normal(size=(40, 4)), rng.normal(size=(40, 2))
-    a[:9] = 0
-    examination = Examination(Transitions(observation=o, action=a, next_observation=rng.normal(size=(40, 4))))
-    finding = Finding("idle", "warning", "x", {}, "y")
-    assert shown_findings([finding], None) == [(finding, [])]
-    assert shown_findings([finding], examination) == [(finding, list(range(8)))]
-
-
-def test_rows_of_contradictions_and_copies() -> None:
-    rng = np.random.default_rng(0)
-    o, a, o_next = rng.normal(size=(100, 4)), rng.normal(size=(100, 2)), rng.normal(size=(100, 4))
-    o[1], o_next[1] = o[0], o_next[0]
-    a[0], a[1] = 1, -1
-    for x in (o, a, o_next):
-        x[50:60] = x[40:50]
-    found = {
-        each.finding.name: each.rows
-        for each in Examination(Transitions(observation=o, action=a, next_observation=o_next)).findings
-    }
-    assert found["contradictions"] == [0, 1]
-    assert found["duplicates"] == list(range(40, 48))
 
 
 def test_marks_are_in_the_pictures_pixels() -> None:

@@ -13,6 +13,7 @@ from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_ar
 from palpate.doctor.causes import cause
 from palpate.doctor.commands import note
 from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, measure_demonstrations
+from palpate.doctor.examples import Arrays, Probed, examples
 from palpate.doctor.probe import Trial, chosen, small
 from palpate.doctor.verdict import judge, undecided
 from palpate.findings import Finding
@@ -30,6 +31,7 @@ class Checkup:
     findings: list[Finding] = field(default_factory=list)
     measured: dict[str, float] = field(default_factory=dict)
     probed: bool = False  # whether a short training run was judged too
+    rows: dict[str, list[int]] = field(default_factory=dict)  # rows that show a finding, by its name
 
     @property
     def good(self) -> bool:
@@ -79,17 +81,23 @@ def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, pro
     pair = fingerprints(data)
     measured = measure_arrays(data, pair)
     findings = [finding for rule in ARRAY_RULES for finding in rule.judge(measured)] + note(data)
-    checkup = Checkup(findings=findings, measured=measured)
+    rows = examples(findings, Arrays(data, pair, measured).shows)
+    checkup = Checkup(findings=findings, measured=measured, rows=rows)
     if probe and checkup.good:
         with one_thread():
-            more, seen, probed = _look(data, goes_on(pair), progress)
-        checkup = Checkup(findings=findings + more, measured=measured | seen, probed=probed)
+            found = _look(data, goes_on(pair), progress)
+        checkup = Checkup(
+            findings=findings + found.findings,
+            measured=measured | found.measured,
+            probed=found.probed,
+            rows=rows | found.rows,
+        )
     checkup.findings.sort(key=lambda finding: ("blocking", "warning", "note").index(finding.severity))
     return checkup
 
 
-def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> tuple[list[Finding], dict[str, float], bool]:
-    """Findings and measurements of a short training run, and whether it was long enough to be judged."""
+def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> Checkup:
+    """What a short training run finds. It is not `probed` if the run was too short to be judged."""
     deadline = time.thread_time() + SECONDS
     trial = Trial(small(triples, np.arange(len(triples))), deadline, progress)
     trial.train(first=True)
@@ -99,12 +107,14 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> tuple[li
     if trial.steps < trial.planned:
         seen["planned_steps"] = float(trial.planned)
     if not trial.done:  # the machine is too slow
-        return [], {name: seen[name] for name in ("probe_steps", "planned_steps")}, False
-    seen |= measure_demonstrations(trial, chosen(len(triples)), episodes_of(triples, follows))
+        return Checkup(measured={name: seen[name] for name in ("probe_steps", "planned_steps")})
+    rows, episode = chosen(len(triples)), episodes_of(triples, follows)
+    seen |= measure_demonstrations(trial, rows, episode)
     findings = judge_demonstrations(seen, judge(seen))
     if any(finding.name in ABOUT_ACTIONS for finding in findings):
         found, residuals = cause(triples, follows)
         if found is not None:
             seen |= residuals
             findings = [found, *(finding for finding in findings if finding.name not in ABOUT_ACTIONS)]
-    return findings, seen, True
+    shown = examples(findings, Probed(trial, rows, episode).shows) if findings else {}
+    return Checkup(findings=findings, measured=seen, probed=True, rows=shown)

@@ -123,13 +123,13 @@ class Trial:
             "moving_share": float((moved > unrelated.quantile(RELATED)).double().mean()),
             "contact_share": float(contact.double().mean()),
             "separation": self.model.separation(),
-            "stray_share": _strays(group, seen),
+            "stray_share": float(stray(group, seen).double().mean()),
             "hidden_share": float((~visible).double().mean()),
         }
         if contact.any() and not contact.all():
             found["explained"] = boundary(seen.distance[visible, 0], contact[visible]).accuracy
-            if (unreached := _unreached(w, contact)) is not None:
-                found["unreached_share"] = unreached
+            if (near := reached(w, contact)) is not None:
+                found["unreached_share"] = float((~near).double().mean())
         return found
 
 
@@ -182,8 +182,8 @@ def _direction(group: Group, seen: Examination, action: Tensor) -> float:
     return float(F.cosine_similarity(group.between(seen.agent, seen.agent_next), action).median())
 
 
-def _unreached(w: Tensor, contact: Tensor) -> float | None:
-    """Share of the scenes that have no contact among their neighbours, although several are expected.
+def reached(w: Tensor, contact: Tensor) -> Tensor | None:
+    """Whether the scenes [b] have a contact among their neighbours, where several are expected.
 
     The number of neighbours is such that they hold `EXPECTED` contacts on average. None if the set is too small.
     """
@@ -191,11 +191,12 @@ def _unreached(w: Tensor, contact: Tensor) -> float | None:
     if count > len(w) // 3:
         return None
     near = torch.cdist(w, w).topk(count, largest=False).indices  # [b, count]
-    return float((~contact[near].any(1)).double().mean())
+    return contact[near].any(1)
 
 
-def _strays(group: Group, seen: Examination) -> float:
-    """Share of the agent's positions outside the largest set that moves and near neighbours link."""
+def stray(group: Group, seen: Examination) -> Tensor:
+    """Which of the agent's positions, before moves and then after them, lie outside the largest set that moves and near
+    neighbours link; of at most 1,000 triples."""
     half = min(len(seen.agent), 1000)
     places = group.position(torch.cat((seen.agent[:half], seen.agent_next[:half])))
     near = torch.cdist(places, places).topk(min(LINKS + 1, len(places)), largest=False).indices[:, 1:]
@@ -209,4 +210,4 @@ def _strays(group: Group, seen: Examination) -> float:
         if torch.equal(low, label):
             break
         label = low
-    return 1 - float(label.bincount().max()) / len(label)
+    return label != label.bincount().argmax()

@@ -11,10 +11,7 @@ from palpate.viewer.run_page import finding_html
 from palpate.viewer.session import SHOWN, Session, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from palpate.findings import Finding
-    from palpate.viewer.evidence import Examination, Shown
+    from palpate.doctor.check import Checkup
     from palpate.viewer.log import Log, ShownTriple
     from palpate.viewer.ranking import Ranking
     from palpate.viewer.search import Matches
@@ -237,23 +234,21 @@ class _Pages:
             await self._list(list(self.lists) if finished else ["doubtful", "unexplained"])
             if finished:
                 self.progress.visible = False
-        examination, checkup = self.session.examination(self.log), self.session.checkup(self.log)
-        if not examination.done:
-            return
+        checkup, examination = self.session.checkup(self.log), self.session.examination(self.log)
         if checkup is not None and checkup.done and not self.checked:
             self.checked = self.examined = True
             self.check.enable()
             self.check_note.content = escape(checkup.error or str(checkup.value).splitlines()[-1])
             if checkup.value is not None:
-                self._list_findings(shown_findings(checkup.value.findings, examination.value))
-        elif not self.examined:
+                self._list_findings(checkup.value)
+        elif examination.done and not self.examined:
             self.examined = True
-            if examination.value is None:
+            if examination.value is not None:
+                self._list_findings(examination.value)
+            else:
                 self.findings.clear()
                 with self.findings:
                     html(escape(examination.error), "soft")
-            else:
-                self._list_findings(examination.value.findings)
 
     async def _list(self, names: list[str]) -> None:
         """Compute lists in another thread, and show those that have changed."""
@@ -280,14 +275,19 @@ class _Pages:
         if tip:
             button.tooltip(tip)
 
-    def _list_findings(self, found: list[Any]) -> None:
+    def _list_findings(self, checkup: "Checkup") -> None:
         self.findings.clear()
         with self.findings:
-            if not found:
-                html("The arrays show no problems.")
-            for finding, rows in found:
+            if not checkup.findings:
+                html("No problems were found." if checkup.probed else "The arrays show no problems.")
+            for finding in checkup.findings:
                 html(finding_html(finding))
+                rows = checkup.rows.get(finding.name)
+                if not rows:
+                    html("about the whole log", "soft")
+                    continue
                 with ui.element("div").classes("rows"):
+                    html("rows that show it", "soft")
                     for row in rows:
                         self._link(row, "")
 
@@ -302,13 +302,6 @@ def _lists(ranking: "Ranking", row: int, names: list[str]) -> dict[str, list[tup
     return {
         name: ranking.nearest(row, LISTED) if name == "nearest" else getattr(ranking, name)(LISTED) for name in names
     }
-
-
-def shown_findings(found: "Sequence[Finding]", examination: "Examination | None") -> "list[Shown]":
-    """The findings of a check with their example rows; without rows if the arrays could not be examined."""
-    from palpate.viewer.evidence import Shown
-
-    return [Shown(each, []) if examination is None else examination.shown(each) for each in found]
 
 
 def _says(shown: "ShownTriple", aligned: bool) -> str:

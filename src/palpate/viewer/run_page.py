@@ -150,10 +150,9 @@ def _resume(run: RunFolder) -> str:
 
 def finding_html(finding: Finding) -> str:
     numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in finding.evidence.items())
-    return (
-        f'<div class="finding {escape(finding.severity)}"><b>{escape(finding.what)}</b> '
-        f'<span class="soft">({escape(numbers)})</span><br>{escape(finding.advice)}</div>'
-    )
+    evidence = f' <span class="soft">({escape(numbers)})</span>' if numbers else ""
+    text = f"<b>{escape(finding.what)}</b>{evidence}<br>{escape(finding.advice)}"
+    return f'<div class="finding {escape(finding.severity)}">{text}</div>'
 
 
 def _numbers(found: Verdict) -> str:

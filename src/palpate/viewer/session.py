@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from palpate.doctor.check import Checkup
     from palpate.representation import Representation
     from palpate.viewer.drawing import Drawing
-    from palpate.viewer.evidence import Examination
     from palpate.viewer.grounds import Ground
     from palpate.viewer.log import Log
     from palpate.viewer.play import Play
@@ -59,7 +58,7 @@ class LogWork:
     def __init__(self, log: "Log") -> None:
         self.log = log
         self.ranking: Ranking | None = None
-        self.examination: Task[Examination] | None = None
+        self.examination: Task[Checkup] | None = None
         self.checkup: Task[Checkup] | None = None
 
 
@@ -209,14 +208,12 @@ class Session:
                 work.ranking.start()
             return work.ranking
 
-    def examination(self, log: "Log") -> "Task[Examination]":
+    def examination(self, log: "Log") -> "Task[Checkup]":
         """The checks of the arrays."""
-        from palpate.viewer.evidence import Examination
-
         with self._lock:
             work = self._of(log)
             if work.examination is None:
-                work.examination = Task(lambda: Examination(log.triples))
+                work.examination = Task(lambda: _check(log.triples, probe=False))
             return work.examination
 
     def checkup(self, log: "Log", *, start: bool = False) -> "Task[Checkup] | None":
@@ -224,7 +221,7 @@ class Session:
         with self._lock:
             work = self._of(log)
             if start and (work.checkup is None or work.checkup.done):
-                work.checkup = Task(lambda: _check(log.triples))
+                work.checkup = Task(lambda: _check(log.triples, probe=True))
             return work.checkup
 
     @property
@@ -255,7 +252,7 @@ class Session:
         self.player.shutdown(wait=False, cancel_futures=True)
 
 
-def _check(triples: "Transitions") -> "Checkup":
+def _check(triples: "Transitions", *, probe: bool) -> "Checkup":
     from palpate.doctor.check import check
 
-    return check(triples)
+    return check(triples, probe=probe)
