@@ -17,6 +17,7 @@ from palpate.geometry import Segment
 
 COUNT, LENGTH = 50, 50  # episodes and their moves
 FRAMES = 3  # of a row, in logs with stride
+TURN = 1.08  # radians in a row, and a third more at most
 
 
 @pytest.fixture(autouse=True)
@@ -59,16 +60,16 @@ def mostly_away(agent: Tensor, thing: Tensor, generator: torch.Generator) -> Ten
     return target
 
 
-def circling(frames_late: int, seed: int = 0) -> Transitions:
-    """Episodes of fast, smooth motion, a row every `FRAMES` frames; the state is so many frames older than the picture,
+def circling(frames_late: int, frames: int = FRAMES, seed: int = 0) -> Transitions:
+    """Episodes of fast, smooth motion, a row every `frames` frames; the state is so many frames older than the picture,
     or newer if the number is negative."""
     generator = torch.Generator().manual_seed(seed)
-    time = torch.arange(-FRAMES, FRAMES * (LENGTH + 2))[None, :, None]
-    speed = 0.36 + 0.12 * torch.rand(COUNT, 1, 2, generator=generator)  # radians in a frame
+    time = torch.arange(-frames, frames * (LENGTH + 2))[None, :, None]
+    speed = TURN / frames * (1 + torch.rand(COUNT, 1, 2, generator=generator) / 3)  # radians in a frame
     path = 0.5 + 0.45 * torch.sin(speed * time + 6.3 * torch.rand(COUNT, 1, 2, generator=generator))
 
     def place(row: int, late: int = 0) -> Tensor:
-        return path[:, FRAMES * (row + 1) - late]
+        return path[:, frames * (row + 1) - late]
 
     thing, columns = 0.2 + 0.6 * torch.rand(COUNT, 2, generator=generator), []
     for row in range(LENGTH):
@@ -79,14 +80,20 @@ def circling(frames_late: int, seed: int = 0) -> Transitions:
         thing = landed
     o, a, o_next = (torch.stack(column, 1).flatten(0, 1) for column in zip(*columns, strict=True))
     return Transitions(
-        observation=o, action=a, next_observation=o_next, episode=torch.arange(COUNT).repeat_interleave(LENGTH)
+        observation=o,
+        action=a,
+        next_observation=o_next,
+        episode=torch.arange(COUNT).repeat_interleave(LENGTH),
+        attributes={"stride": frames},
     )
 
 
 @pytest.mark.slow
 class TestGood:
     def test_long_moves(self) -> None:
-        assert names(episode_log(*episodes(COUNT, LENGTH)))[0] == {}
+        found, checkup = names(episode_log(*episodes(COUNT, LENGTH)))
+        assert found == {}
+        assert abs(checkup.measured["actions_late"]) < 0.04
 
     def test_a_workspace_that_is_longer_than_wide(self) -> None:
         found, checkup = names(episode_log(*episodes(COUNT, LENGTH, width=0.5)))
@@ -112,6 +119,15 @@ class TestActions:
         found, checkup = names(circling(frames))
         assert found["shifted-actions"] == "blocking"
         assert says in str(checkup)
+
+    def test_one_frame_of_ten(self) -> None:
+        """The residual is small, so nothing else is wrong."""
+        found, checkup = names(circling(1, 10))
+        assert found == {"shifted-actions": "warning"}
+        assert "The state is older" in str(checkup)
+        evidence = next(finding.evidence for finding in checkup.findings if finding.name == "shifted-actions")
+        assert evidence["frames"] == pytest.approx(1, abs=0.5)
+        assert evidence["rows"] == pytest.approx(evidence["frames"] / 10)
 
     def test_targets(self) -> None:
         """Up to a constant."""

@@ -1,6 +1,6 @@
 """Why the agent does not move by the actions, found from the actions of the rows before and after.
 
-Legend: b triples, h candidates, n dimension of the action.
+Legend: N triples, b triples of a block, h candidates, n dimension of the action.
 """
 
 import time
@@ -14,10 +14,13 @@ from palpate.doctor.probe import PROBE_BATCH, STEPS, Trial, chosen, small
 from palpate.doctor.verdict import FOLLOWS
 from palpate.findings import Finding
 from palpate.networks import Branch, make_encoder
+from palpate.quality import examine
 
 CAUSE_SECONDS = 20.0  # of this thread
 FEWEST = 300  # rows with a row before and a row after
 LEARNING_RATE = 3e-3
+SHIFT, CERTAIN = 0.06, 5.0  # rows, and standard errors, from which a shift is reported; good logs stay below 0.025 rows
+FEWEST_HELD = 200  # rows from which a shift is estimated
 
 # What the displacements of row i would be, from the actions before, at and after it.
 CANDIDATES = {
@@ -49,6 +52,40 @@ def cause(triples: Transitions, goes_on: np.ndarray) -> tuple[Finding | None, di
     evidence = {"residual": before, "residual of the correction": found[best]}
     name, what, advice = WORDS[best.replace("third", "part").replace("most", "part")]
     return Finding(name, "blocking", what, evidence, advice), measured
+
+
+@torch.no_grad()
+def small_shift(
+    trial: Trial, rows: np.ndarray, triples: Transitions, goes_on: np.ndarray
+) -> tuple[list[Finding], dict[str, float]]:
+    """A warning if the state is earlier or later than the picture by part of a row, although the residual is small.
+
+    `rows` are the rows of the log that the probe received, and `goes_on` [N] is as in `cause`. The learned motion is
+    that of the pictures. A regression on the actions before, at and after each row shows when it was recorded.
+    """
+    held = rows[trial.held_rows.numpy()]
+    inner = np.flatnonzero((held > 0) & goes_on[held] & goes_on[held - 1])
+    if len(inner) < FEWEST_HELD:
+        return [], {}
+    seen, group, action = examine(trial.model, trial.held), trial.model.group, triples.action.double().numpy()
+    assert seen is not None
+    moved = group.between(seen.agent, seen.agent_next)[inner].double().numpy().reshape(-1)
+    at = held[inner]
+    beside = np.stack([action[at + offset].reshape(-1) for offset in (-1, 0, 1)], 1)  # [b n, 3]
+    weight, _, rank, _ = np.linalg.lstsq(beside, moved)
+    if rank < 3 or weight.sum() <= 0:
+        return [], {}
+    later = np.array([-1.0, 0.0, 1.0])
+    error = np.sqrt((moved - beside @ weight).var() * (later @ np.linalg.inv(beside.T @ beside) @ later))
+    shift, error = float(later @ weight / weight.sum()), float(error / weight.sum())
+    measured = {"actions_late": shift}
+    if abs(shift) < max(SHIFT, CERTAIN * error):
+        return [], measured
+    name, what, advice = WORDS["part after" if shift > 0 else "part before"]
+    evidence = {"rows": abs(shift)}
+    if "stride" in triples.attributes:
+        evidence["frames"] = abs(shift) * float(triples.attributes["stride"])
+    return [Finding(name, "warning", what, evidence, advice)], measured
 
 
 WORDS = {

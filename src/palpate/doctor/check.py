@@ -10,7 +10,7 @@ import numpy as np
 from palpate.data.logs.log import open_log
 from palpate.data.transitions import Transitions
 from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_arrays
-from palpate.doctor.causes import cause
+from palpate.doctor.causes import cause, small_shift
 from palpate.doctor.commands import note
 from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, measure_demonstrations
 from palpate.doctor.examples import Arrays, Probed, examples
@@ -116,5 +116,8 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> Checkup:
         if found is not None:
             seen |= residuals
             findings = [found, *(finding for finding in findings if finding.name not in ABOUT_ACTIONS)]
+    else:
+        late, shift = small_shift(trial, rows, triples, follows)
+        seen, findings = seen | shift, findings + late
     shown = examples(findings, Probed(trial, rows, episode).shows) if findings else {}
     return Checkup(findings=findings, measured=seen, probed=True, rows=shown)
