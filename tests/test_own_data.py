@@ -52,7 +52,8 @@ def can_block(rule: Rule) -> bool:
 
 def test_the_guide_lists_all_findings_and_marks_those_that_block() -> None:
     expected = {rule.name: can_block(rule) for rule in (*ARRAY_RULES, *PROBE_RULES)}
-    assert findings(TABLE) == expected | dict.fromkeys(CAUSES, True)
+    notes = {"own-actions": False}  # of logs of other projects
+    assert findings(TABLE) == expected | dict.fromkeys(CAUSES, True) | notes
 
 
 def test_the_last_rows_need_the_training_run() -> None:

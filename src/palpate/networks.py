@@ -1,7 +1,7 @@
 """The networks of a method: encoders with their read-outs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
 import torch
@@ -75,11 +75,16 @@ def _streams(device: torch.device, count: int) -> list[torch.cuda.Stream]:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread: for small networks several gain little, and wait long if the machine is busy."""
+def few_threads(count: int | None = None) -> Iterator[None]:
+    """Let torch use so many threads in this one; None stands for half of them, so that other work keeps some cores."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(max(1, before // 2) if count is None else count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """Let torch use one thread: for small networks several gain little, and wait long if the machine is busy."""
+    return few_threads(1)

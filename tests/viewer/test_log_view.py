@@ -22,7 +22,7 @@ from palpate.methods.base import Encoding
 from palpate.projection import Homography
 from palpate.representation import Representation
 from palpate.viewer.answers import Answer, reasons, verdict
-from palpate.viewer.log import Log
+from palpate.viewer.log import NO_PROJECTION, Log
 from palpate.viewer.marks import Marks, as_picture, degrees, svg
 from palpate.viewer.ranking import Ranking
 from palpate.viewer.search import Search
@@ -54,9 +54,10 @@ def test_the_truth_of_a_log_is_shown_without_a_model(made_runs: Path) -> None:
     with Labelled.open(made_runs / "log.h5") as labelled:
         log = Log(labelled.transitions, None, labelled.truth)
         assert log.prepare()
-        assert not log.prepare()
+        assert log.prepare()  # of another tab: nothing is done twice
         shown = log.show(7)
         assert [panel.marks.count("<circle") for panel in shown.panels] == [4, 4]  # two rings, each with a rim
+        assert shown.plane.count("<polyline") == 2  # the action
         assert (shown.answer, shown.touched) == (None, bool(labelled.truth.contact[7]))  # type: ignore[index]
         x, y = labelled.truth.object[7].tolist()
         assert ("object, true", f"{x:.3f}, {y:.3f}") in [line[:2] for line in shown.places]
@@ -76,6 +77,18 @@ def test_positions_of_the_model_are_beside_the_true_ones(made_runs: Path, model:
         assert shown.answer is not None
         moved = shown.answer.path[1] - shown.answer.path[0]  # type: ignore[index]
         assert moved == pytest.approx(batch.a[0].numpy(), abs=1e-5)
+
+
+def test_why_no_positions_are_drawn(made_runs: Path, model: Representation) -> None:
+    with Transitions.open(made_runs / "log.h5") as triples:
+        log = Log(triples, model)  # whose positions are not yet learned
+        assert log.prepare()
+        assert log.projection is None
+        assert log.note == NO_PROJECTION
+        assert log.show(3).panels[0].marks == ""
+        log = Log(triples)
+        assert not log.prepare()
+        assert log.note == ""
 
 
 def test_only_the_shown_triple_is_read(made_runs: Path, model: Representation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,7 @@ class Drawing:
     def draw(self) -> None:
         """Load the model, then draw."""
         from palpate.figures import png
+        from palpate.networks import few_threads
         from palpate.pictures import estimated, measured
         from palpate.representation import load
 
@@ -87,10 +88,11 @@ class Drawing:
         self.changed += 1
         source = source_of(self.run)
         self.notes = [source.note]
-        if source.labelled is not None:
-            figures, notes = measured(self.model, source.labelled)
-        else:
-            figures, notes = ({}, []) if source.triples is None else estimated(self.model, source.triples)
+        with few_threads():
+            if source.labelled is not None:
+                figures, notes = measured(self.model, source.labelled)
+            else:
+                figures, notes = ({}, []) if source.triples is None else estimated(self.model, source.triples)
         for name, figure in figures.items():
             self.figures[name] = png(figure)
             self.changed += 1

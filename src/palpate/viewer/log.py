@@ -1,5 +1,6 @@
 """A log: one triple at a time, with a model's outputs. Only the shown triple is encoded."""
 
+import threading
 from typing import NamedTuple, final
 
 import numpy as np
@@ -9,6 +10,7 @@ from palpate.data.arrays import count_views
 from palpate.data.labelled import Truth
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SOCCER
+from palpate.networks import few_threads, one_thread
 from palpate.pictures import backdrop, learned_projection, spread
 from palpate.projection import MOST_PICTURES, Homography
 from palpate.representation import Representation
@@ -16,6 +18,10 @@ from palpate.viewer.answers import Answer, aligned, estimate, explained, require
 from palpate.viewer.marks import Array, Marks, as_picture, data_uri, svg
 from palpate.viewer.places import Line, Place, table, true_places
 from palpate.viewer.search import Search
+
+NO_PROJECTION = (
+    "Positions are not drawn on the pictures: no projection was found from them to the pixels that change with them."
+)
 
 
 class Panel(NamedTuple):
@@ -30,7 +36,7 @@ class Panel(NamedTuple):
 class ShownTriple(NamedTuple):
     row: int
     panels: list[Panel]  # o and o'
-    plane: str  # SVG of the plane; empty if there is none
+    plane: str  # SVG of the plane, or of the action without a model; empty if there is none
     touched: bool | None  # the true contact, if it is known
     action: list[float]
     answer: Answer | None  # None without a model
@@ -60,9 +66,10 @@ class Log:
         self._borders: Array | None = None  # of the triple before; they are the same for bodies that do not turn
         self.note = ""  # about the alignment
         self.aligned = False  # whether the model is in the frame of the true positions
-        self._prepared = False
+        self._prepared, self._preparing = False, threading.Lock()  # several pages may ask at once
         self._version = 0  # counts the changes of model and projection
         self._kept: _Kept | None = None
+        self._longest = float(triples.action.abs().max())  # number of an action
         if model is not None:
             require_fit(model, triples)
 
@@ -72,11 +79,18 @@ class Log:
     def prepare(self) -> bool:
         """Align the model with true positions, and find the projection of the plane; takes about a second.
 
-        Returns whether the pictures have changed by it.
+        Returns whether this changes how a triple is shown.
         """
-        if self._prepared:
-            return False
-        self._prepared = True
+        with self._preparing:
+            if not self._prepared:
+                self._prepared = True
+                if self.model is not None or self.truth is not None:
+                    with few_threads():
+                        self._prepare()
+                    self._version += 1
+        return self._version > 0
+
+    def _prepare(self) -> None:
         rows = spread(self.triples, MOST_PICTURES)
         o, attributes = self.triples.rows(rows).o, self.triples.attributes
         if self.truth is not None and (self.model is None or self.model.model.tells_apart):
@@ -89,8 +103,8 @@ class Log:
                 self.projection = None if shown is None else shown.project
         if self.projection is None and self.model is not None:
             self.projection = learned_projection(self.model, o, attributes)
-        self._version += 1
-        return self.aligned or self.projection is not None
+        if self.projection is None and o.dim() == 4:
+            self.note = " ".join(filter(None, (self.note, NO_PROJECTION)))
 
     def row(self, number: float | None) -> int:
         """The nearest row number that exists."""
@@ -100,13 +114,14 @@ class Log:
     def show(self, row: int, *, whole: bool = True) -> ShownTriple:
         """One triple for the page. `whole=False` is faster and leaves out the outputs about contact."""
         kept, key = self._kept, (row, self._version)
-        if kept is None or kept.key != key:
-            batch = self.triples.rows([row])
-            self._kept = kept = _Kept(key, batch, self._drawn(row, batch))
-        shown = kept.shown
-        if not whole or self.model is None or shown.answer is None:
-            return shown
-        return shown._replace(answer=explained(self.model, kept.batch, shown.answer))
+        with one_thread():
+            if kept is None or kept.key != key:
+                batch = self.triples.rows([row])
+                self._kept = kept = _Kept(key, batch, self._drawn(row, batch))
+            shown = kept.shown
+            if not whole or self.model is None or shown.answer is None:
+                return shown
+            return shown._replace(answer=explained(self.model, kept.batch, shown.answer))
 
     def _drawn(self, row: int, batch: Batch) -> ShownTriple:
         """A triple with its pictures and the estimates."""
@@ -118,7 +133,7 @@ class Log:
         return ShownTriple(
             row=row,
             panels=[self._panel(*side) for side in sides],
-            plane="" if found is None else plane_svg(found),
+            plane=arrow_svg(batch.a[0].numpy(), self._longest) if found is None else plane_svg(found),
             touched=None if self.touched is None else bool(self.touched[row]),
             action=batch.a[0].tolist(),
             answer=found,
@@ -156,7 +171,20 @@ def plane_svg(found: Answer) -> str:
     project = Homography.of_extent(extent, PLANE_SIDE, PLANE_SIDE)
     drawn = svg(before._replace(path=found.path), project, PLANE_SIDE)
     moved = svg(Marks(objects=after.objects, borders=after.borders, angles=after.angles), project, PLANE_SIDE)
+    return _plane(f'<g opacity="0.4">{moved}</g>{drawn}', "the learned plane")
+
+
+def arrow_svg(action: Array, longest: float) -> str:
+    """A drawing of an action of two numbers, in the scale of a log whose `longest` number of an action this is."""
+    if len(action) != 2:
+        return ""
+    reach = 1.2 * max(longest, 1e-9)
+    project = Homography.of_extent((-reach, reach, -reach, reach), PLANE_SIDE, PLANE_SIDE)
+    return _plane(svg(Marks(path=np.stack((0 * action, action))), project, PLANE_SIDE), "the action")
+
+
+def _plane(drawn: str, label: str) -> str:
     return (
-        f'<svg viewBox="0 0 {PLANE_SIDE} {PLANE_SIDE}" class="plane" role="img" aria-label="the learned plane">'
-        f'<rect width="100%" height="100%" fill="#3b4252"/><g opacity="0.4">{moved}</g>{drawn}</svg>'
+        f'<svg viewBox="0 0 {PLANE_SIDE} {PLANE_SIDE}" class="plane" role="img" aria-label="{label}">'
+        f'<rect width="100%" height="100%" fill="#3b4252"/>{drawn}</svg>'
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import background_tasks, ui
 
-from palpate.viewer.page import Notice, awaited, html
+from palpate.viewer.page import Notice, awaited, html, legend
 from palpate.viewer.run_page import finding_html
 from palpate.viewer.session import SHOWN, Session, one_line
 
@@ -66,7 +66,7 @@ class _Pages:
             self.pictures = [self._picture()]
             with ui.element("div").classes("card s4"):
                 html("<h2>a, in the learned plane</h2>" if self.log.model else "<h2>a</h2>")
-                self.plane, self.action = html(""), html("", "soft")
+                self.plane, self.action = html(""), html("", "soft").style("margin-top: 10px")
             self.pictures.append(self._picture())
             with ui.element("div").classes("card s6"):
                 self.says = html("")
@@ -83,7 +83,7 @@ class _Pages:
             self.number.tooltip("a row, or EPISODE:FRAME")
             self.number.on_value_change(lambda e: self._typed(str(e.value or "")))
             ui.button(icon="chevron_left", on_click=lambda: self._step(-1)).props("flat dense round")
-            self.slider = ui.slider(min=0, max=max(last, 1), value=0).classes("slider").style("flex: 1")
+            self.slider = ui.slider(min=0, max=max(last, 1), value=0).classes("slider")
             self.slider.on_value_change(lambda e: self._slid(e.value))
             ui.button(icon="chevron_right", on_click=lambda: self._step(1)).props("flat dense round")
             ui.button("Random", on_click=lambda: self._wanted(self._matches().random())).props("outline dense no-caps")
@@ -92,6 +92,8 @@ class _Pages:
             self.filter.visible = len(filters) > 1
         with ui.element("div").classes("controls").style("margin-top: 6px"):
             self.where, self.passing = html("", "soft"), html("", "soft")
+            ui.element("div").style("flex: 1")
+            html(legend(model=self.log.model is not None, true=self.log.truth is not None), "legend")
 
     def _picture(self) -> tuple[Any, ui.interactive_image, Any]:
         with ui.element("div").classes("card s4"):
@@ -101,7 +103,7 @@ class _Pages:
     def _build_lists(self) -> None:
         html("<h2>Rows worth a look</h2>")
         if self.log.model is None:
-            html(f"<p>{NO_MODEL}</p>", "soft")
+            html("These lists need the outputs of a model.", "soft")
             return
         self.progress = ui.linear_progress(value=0, show_value=False, size="5px")
         self.counted = html("", "soft")
@@ -208,7 +210,8 @@ class _Pages:
                 image.set_content(panel.marks)
             values.content = _vector(panel.values)
         self.plane.content = shown.plane
-        self.action.content = f"action {escape(', '.join(f'{x:.3g}' for x in shown.action))}"
+        drawn = " Faint: the bodies after it." if shown.answer is not None and shown.plane else ""
+        self.action.content = f"action {escape(', '.join(f'{x:.3g}' for x in shown.action))}.{drawn}"
         self.row = self.row if self.latest.waiting else shown.row
 
     def _name(self, row: int) -> None:

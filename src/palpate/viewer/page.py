@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from nicegui import ui
 
+from palpate.palette import OBJECT_COLOURS, YELLOW
 from palpate.viewer.session import SHOWN, Session, Task, one_line
 from palpate.viewer.style import head
 
@@ -46,6 +47,17 @@ class Notice:
 def html(text: str, classes: str = "") -> ui.html:
     """An element of our own markup. The caller escapes the texts in it."""
     return ui.html(text, sanitize=False).classes(classes)
+
+
+def legend(*, model: bool, true: bool) -> str:
+    """What the marks on pictures mean."""
+    parts = []
+    if model:
+        for colour, text in ((YELLOW, "agent, estimated"), (OBJECT_COLOURS[0], "object and body, estimated")):
+            parts.append(f'<span><span class="dot" style="background:{colour}"></span>{text}</span>')
+    if true:
+        parts.append('<span><span class="dot ring"></span>true</span>')
+    return "".join(parts)
 
 
 def awaited(waiting: str, task: Callable[[], Task[T]], show: Callable[[T], Any]) -> None:

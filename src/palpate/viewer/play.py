@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from palpate.networks import few_threads, one_thread
 from palpate.projection import Homography
 from palpate.representation import Representation
 from palpate.viewer.answers import Answer, aligned, answer, marks_of
@@ -46,7 +47,8 @@ class Play:
         self.ground, self.note = ground, ""
         _require_fit(model, ground)
         known = ground.known(KNOWN)
-        self.model = self._aligned(model, known)
+        with few_threads():
+            self.model = self._aligned(model, known)
         self.path: Path | None = None
         self.truth = True  # whether true positions are drawn
         self.answer: Answer | None = None
@@ -118,7 +120,8 @@ class Play:
         displacement = target - self.at
         if np.abs(displacement).max() < STILL * self.width:
             return
-        self._moved = moved = self.ground.move(displacement)
+        with one_thread():
+            self._moved = moved = self.ground.move(displacement)
         self.answer = None
         self.touched = None if moved.contact is None else bool(moved.contact.any())
         self.contacts += bool(self.touched)
@@ -127,7 +130,8 @@ class Play:
     def explain(self) -> None:
         """Compute the model's outputs for the last move. They take longer than the estimate, so they may come later."""
         if self._moved is not None and self.answer is None:
-            self.answer = answer(self.model, self._moved.triple)
+            with one_thread():
+                self.answer = answer(self.model, self._moved.triple)
 
     def plan(self, x: float, y: float) -> None:
         """Plan a path from the agent to a pixel that avoids the learned bodies."""
@@ -163,7 +167,8 @@ class Play:
 
     def _look(self) -> None:
         """Estimate the scene, and take its picture."""
-        self._marks = marks_of(self.model, self.ground.observation(), self._marks.borders)
+        with one_thread():
+            self._marks = marks_of(self.model, self.ground.observation(), self._marks.borders)
         self._picture, project = self.ground.picture()
         self._project = self._own_plane(self._picture) if project is None else project
         self._source = None

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import background_tasks, events, ui
 
-from palpate.palette import OBJECT_COLOURS, YELLOW
 from palpate.viewer.mouse import Mouse, Request, Requests
-from palpate.viewer.page import Notice, awaited, html
+from palpate.viewer.page import Notice, awaited, html, legend
 from palpate.viewer.session import SHOWN, Session, one_line
 
 if TYPE_CHECKING:
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 WALK_SECONDS = 0.05  # between two steps along a path
 REST_SECONDS = 0.2  # without a new picture: then the last move is explained
 CLICK = 0.02  # of the picture's width: a shorter motion of the mouse is a click
-LEGEND = (
-    f'<span><span class="dot" style="background:{YELLOW}"></span>agent, estimated</span>'
-    f'<span><span class="dot" style="background:{OBJECT_COLOURS[0]}"></span>object and body, estimated</span>'
-    '<span><span class="dot ring"></span>true</span>'
-)
 
 
 def play_page(session: Session, notice: Notice) -> None:
@@ -51,7 +45,7 @@ class _Stage:
                     self._mouse,
                     js_handler="(e) => (e.mouse_event_type !== 'mousemove' || e.buttons) && emit(e)",
                 )
-                html(LEGEND, "legend").style("margin-top: 10px")
+                html(legend(model=True, true=True), "legend").style("margin-top: 10px")
             with ui.element("div").classes("s5").style("display: flex; flex-direction: column; gap: 14px"):
                 with ui.element("div").classes("card"):
                     html(

@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from palpate.data.transitions import Transitions
+from palpate.networks import few_threads
 from palpate.representation import Representation
 
 Array = NDArray[Any]
-BLOCK = 256  # rows
-CALM_SECONDS = 0.4  # of pause after each action of the user, so that the page answers faster
+BLOCK = 64  # rows: a page waits for the rest of a block
+CALM_SECONDS = 0.6  # of pause after each action of the user, so that the page answers faster
 LEAST = 1e-6  # probability
 
 
@@ -79,15 +80,18 @@ class Ranking:
 
     def _work(self) -> None:
         try:
-            starts = np.random.default_rng(0).permutation(np.arange(0, self.total, BLOCK))
-            for start in starts:
-                while time.monotonic() - self._touched < CALM_SECONDS and not self._ended.is_set():
-                    time.sleep(0.05)
-                if self._ended.is_set():
-                    return
-                self._block(np.arange(start, min(start + BLOCK, self.total)))
+            with few_threads():
+                self._rank()
         except Exception as error:  # a file that vanished, a model that does not fit: the page shows it
             self.error = str(error) or type(error).__name__
+
+    def _rank(self) -> None:
+        for start in np.random.default_rng(0).permutation(np.arange(0, self.total, BLOCK)):
+            while time.monotonic() - self._touched < CALM_SECONDS and not self._ended.is_set():
+                time.sleep(0.05)
+            if self._ended.is_set():
+                return
+            self._block(np.arange(start, min(start + BLOCK, self.total)))
 
     def _block(self, rows: Array) -> None:
         batch = self.triples.rows(slice(int(rows[0]), int(rows[-1]) + 1))

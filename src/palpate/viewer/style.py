@@ -44,11 +44,12 @@ p { margin: 0 0 8px; }
 .scene { width: 100%; touch-action: none; }
 .plane { width: 100%; border-radius: 6px; display: block; }
 .stage .scene { cursor: grab; } .stage .scene:active { cursor: grabbing; }
-.controls { display: flex; align-items: center; gap: 10px; width: 100%; }
+.controls { display: flex; align-items: center; gap: 10px; width: 100%; flex-wrap: wrap; }
+.controls .slider { flex: 1; min-width: 180px; }
 .rows { display: flex; flex-wrap: wrap; gap: 6px; }
 .q-btn { padding: 3px 12px; }
 .rows .q-btn { padding: 1px 8px; }
-.settings table.plain td.number { white-space: normal; overflow-wrap: anywhere; }
+.settings table.plain td.number { white-space: normal; overflow-wrap: break-word; }
 .rows .q-btn { font-variant-numeric: tabular-nums; }
 code { background: #eef2f6; border-radius: 5px; padding: 2px 6px; font-size: 12.5px; overflow-wrap: anywhere; }
 .legend { display: flex; gap: 14px; flex-wrap: wrap; color: var(--soft); font-size: 12.5px; align-items: center; }
