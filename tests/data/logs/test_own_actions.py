@@ -11,6 +11,7 @@ from written import CAMERAS, FPS, Truth, truth, write_lerobot, write_minari, wri
 
 import palpate
 from palpate.data.logs.log import LogOptions, open_log
+from palpate.data.logs.robomimic import Robomimic
 from palpate.data.transitions import Transitions
 from palpate.findings import Finding
 
@@ -108,6 +109,21 @@ def test_joint_commands_of_another_column(tmp_path: Path) -> None:
     found = noted(open_log(path, LogOptions(position="place[:2]", observation="top_image")))
     assert found is not None
     assert "'actions', are targets of 'obs/joints': values that it should reach" in found.what
+
+
+def test_columns_of_other_widths_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clouds of points may be larger than the memory."""
+    path = write_robomimic(tmp_path / "demo.hdf5", log(STATE))
+    with h5py.File(path, "a") as file:
+        for demo in file["data"].values():
+            demo["obs/cloud"] = np.zeros((len(demo["actions"]), 500, 3))
+    triples = open_log(path, LogOptions(position="robot0_eef_pos[:2]", observation="top_image"))
+    read = []
+    numbers = Robomimic.numbers
+    monkeypatch.setattr(Robomimic, "numbers", lambda self, name: read.append(name) or numbers(self, name))
+    assert noted(triples) is not None
+    assert "actions" in read
+    assert "obs/cloud" not in read
 
 
 @pytest.mark.parametrize("write", [write_robomimic, write_zarr, write_minari])

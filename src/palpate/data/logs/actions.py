@@ -69,8 +69,10 @@ def _read(log: Log, options: LogOptions) -> OwnActions | None:
     pairs = pair("position", positions(log, name, part, rows, options))
     if options.kinematics is not None:
         pairs += pair("joints", chosen(state, part, name))
-    for other in [each for each in log.columns if each not in (name, column) and not log.columns[each].picture]:
-        if len(pairs) < MOST_COLUMNS and log.lengths_of([other])[: len(lengths)].tolist() == lengths.tolist():
+    for other, about in log.columns.items():
+        if len(pairs) == MOST_COLUMNS or other in (name, column) or about.width != action.shape[1]:
+            continue
+        if log.lengths_of([other])[: len(lengths)].tolist() == lengths.tolist():
             values = log.numbers(other)[rows]
             if values.shape == action.shape and values.dtype.kind in "iuf":
                 pairs.append(Pair(other, action, values.astype(np.float64)))

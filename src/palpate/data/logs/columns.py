@@ -16,6 +16,7 @@ class Column(NamedTuple):
     text: str  # for messages: "video 96x96x3, 10 fps", "float32 [2]"
     picture: bool  # whether it holds pictures
     observed: bool = True  # whether it may be the observation without being named
+    width: int | None = None  # numbers in a row, if it holds numbers
 
 
 def found(name: str, columns: Mapping[str, object], asked: str) -> str:

@@ -211,7 +211,7 @@ def _column(name: str, feature: dict[str, Any], fps: float) -> Column:
     picture = dtype in ("video", "image")
     if _depth(feature):
         return Column(f"depth {text}", True, observed=False)
-    return Column(text, picture, picture or name.startswith("observation"))
+    return Column(text, picture, picture or name.startswith("observation"), None if picture else math.prod(shape))
 
 
 def _depth(feature: dict[str, Any]) -> bool:

@@ -1,5 +1,6 @@
 """Minari's folders, read by Minari itself."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -112,4 +113,6 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 def _column(name: str, array: np.ndarray) -> Column:
     shape = array.shape[1:]
-    return Column(f"{array.dtype} {list(shape)}", is_picture(shape), name.startswith("observations"))
+    picture = is_picture(shape)
+    width = None if picture else math.prod(shape)
+    return Column(f"{array.dtype} {list(shape)}", picture, name.startswith("observations"), width)

@@ -1,5 +1,6 @@
 """robomimic's HDF5 files: data/demo_N with obs/NAME, actions and more, a row per moment."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -90,9 +91,9 @@ def _datasets(demo: h5py.Group) -> list[tuple[str, h5py.Dataset]]:
 
 def _column(name: str, dataset: h5py.Dataset) -> Column:
     shape = dataset.shape[1:]
-    return Column(
-        f"{dataset.dtype} {list(shape)}", is_picture(shape), name.startswith("obs/") and not name.endswith("_depth")
-    )
+    picture = is_picture(shape)
+    observed = name.startswith("obs/") and not name.endswith("_depth")
+    return Column(f"{dataset.dtype} {list(shape)}", picture, observed, None if picture else math.prod(shape))
 
 
 def _length(demo: h5py.Group, selected: Mapping[str, h5py.Dataset]) -> int:

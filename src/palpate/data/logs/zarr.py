@@ -63,10 +63,7 @@ class Zarr(Log):
                     f"unfinished or damaged: {ADVICE}"
                 )
         self.episodes = np.arange(len(ends))
-        self.columns = {
-            name: Column(f"{array.dtype} {list(array.shape[1:])}", is_picture(array.shape[1:]), name != "action")
-            for name, array in self._arrays.items()
-        }
+        self.columns = {name: _column(name, array.dtype, array.shape[1:]) for name, array in self._arrays.items()}
 
     def numbers(self, name: str) -> np.ndarray:
         values = self._read(self._arrays[name])[: self.lengths.sum()]
@@ -105,6 +102,11 @@ class Zarr(Log):
             return np.asarray(array[part])
         except Exception as error:  # of zarr, of its stores and codecs
             raise ValueError(f"{self.path}: {array.path} cannot be read: {_reason(error)}; {ADVICE}") from error
+
+
+def _column(name: str, dtype: Any, shape: tuple[int, ...]) -> Column:
+    picture = is_picture(shape)
+    return Column(f"{dtype} {list(shape)}", picture, name != "action", None if picture else math.prod(shape))
 
 
 def _reason(error: Exception) -> str:
