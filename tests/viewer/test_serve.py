@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from written import LENGTHS, truth, write_lerobot, write_robomimic, write_zarr
 
 from palpate import extras
@@ -293,6 +294,33 @@ def test_a_run_is_shown_and_played_in_its_own_world(tmp_path: Path) -> None:
     assert log.value.truth.objects.shape[1:] == (2, 2)
     assert log.value.triples.attributes["alike"] is True
     session.close()
+
+
+def test_a_model_is_drawn_once_and_a_new_one_again(
+    made_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(made_runs / "run", tmp_path / "run")
+    drawn: list[str] = []
+
+    def measured(model: object, labelled: object) -> tuple[dict[str, Figure], list[str]]:
+        drawn.append("error" if not drawn else "overlay")
+        return {drawn[-1]: Figure(figsize=(1, 1))}, []
+
+    monkeypatch.setattr("palpate.pictures.measured", measured)
+    drawing = Session(tmp_path / "run").drawing
+
+    def start() -> None:
+        drawing.start()
+        assert drawing._thread is not None
+        drawing._thread.join(60)
+        assert (drawing.finished, drawing.error) == (True, "")
+
+    start()
+    start()  # by another tab
+    assert (drawn, list(drawing.figures)) == (["error"], ["error"])
+    os.utime(tmp_path / "run" / "config.json", (1, 1))
+    start()
+    assert (drawn, list(drawing.figures)) == (["error", "overlay"], ["overlay"])
 
 
 def test_a_session_opens_the_log_and_the_world_of_a_run(made_runs: Path) -> None:

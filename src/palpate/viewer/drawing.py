@@ -57,8 +57,10 @@ class Drawing:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread: at the beginning, and again when a run is complete."""
+        """Start the thread, unless it runs, or has drawn the present model already."""
         if self._thread is not None and self._thread.is_alive():
+            return
+        if self.finished and not self.error and self.made == self.run.made:
             return
         self.error, self.finished = "", False
         self._thread = threading.Thread(target=self._work, name="drawing", daemon=True)
@@ -84,7 +86,7 @@ class Drawing:
 
         made = self.run.made
         self.model = load(self.run.path)
-        self.made = made
+        self.made, self.figures = made, {}
         self.changed += 1
         source = source_of(self.run)
         self.notes = [source.note]

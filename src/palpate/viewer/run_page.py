@@ -74,6 +74,8 @@ def run_page(session: Session, notice: Notice) -> None:
         if seen.get("state") != (state, run.made):
             seen["state"] = (state, run.made)
             verdict.content = notice.guard("verdict", lambda: _verdict(run)) or ""
+            for card, _ in figures.values():
+                card.visible = False  # of an older model
             settings.content = notice.guard("settings", lambda: _settings(run)) or ""
             if state == "complete":
                 stored = run.figures()
