@@ -15,7 +15,7 @@ LATEST = 10  # frames after which a command takes effect
 SIMPLER = 0.002  # of the explained share: worth of one frame less
 ROUGHLY, CLEARLY = 0.5, 0.9  # explained shares
 EQUAL = 0.1  # tolerance of a factor
-FEWEST = 50  # rows
+FEWEST = 20  # rows
 
 ADVICE = (
     "palpate does not use them: the action of a triple is the change of the position. In triples of your own, do the "
@@ -38,7 +38,7 @@ class Fit(NamedTuple):
 
 
 def note(triples: Transitions) -> list[Finding]:
-    """A note on the log's own actions, if the triples come from a log that has some."""
+    """A note on the log's own actions, if the triples come from a log that has some to compare."""
     own = own_actions(triples)
     if own is None:
         return []
@@ -50,10 +50,12 @@ def note(triples: Transitions) -> list[Finding]:
         if fit is not None
     ]
     best = max(fits, key=lambda fit: fit.score, default=None)
-    if best is None or best.explained < ROUGHLY:
+    if best is None:  # few rows, or fewer numbers than the position has
+        return []
+    if best.explained < ROUGHLY:
         what = f"the log's own actions, {own.column!r}, follow neither the position nor its changes"
-        evidence = {} if best is None else {"explained": best.explained}
-        return [Finding("own-actions", "note", what, evidence, f"They may be joint or motor commands. {ADVICE}.")]
+        advice = f"They may be joint or motor commands. {ADVICE}."
+        return [Finding("own-actions", "note", what, {"explained": best.explained}, advice)]
     evidence = {"explained": best.explained, "frames later": float(best.later), "times": best.times}
     roughly = "" if best.explained >= CLEARLY else "roughly "
     what = f"the log's own actions, {own.column!r}, are {roughly}{_kind(best, own.fps)}"

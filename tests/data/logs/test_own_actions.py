@@ -76,7 +76,6 @@ NOISE = np.random.default_rng(1).normal(size=STATE.shape)
         (3 * CHANGE[:, :2] + 0.2 * NOISE[:, :2], "are roughly commands: changes of the position", 0, 3),
         (NOISE[:, :2], "'action', follow neither the position nor its changes", None, None),
         (np.ones((len(STATE), 2)), "follow neither", None, None),
-        (NOISE[:, :1], "follow neither", None, None),
     ],
 )
 def test_a_folder(tmp_path: Path, action: np.ndarray, says: str, frames: int | None, times: float | None) -> None:
@@ -142,7 +141,7 @@ def test_other_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: C
 
 
 def test_no_note(tmp_path: Path) -> None:
-    """On files of triples, on parts of a log, on logs without actions, and on those that are gone."""
+    """On files of triples, parts of a log, actions that cannot be compared, logs without them, and lost logs."""
     path = write_robomimic(tmp_path / "demo.hdf5", log(CHANGE))
     triples = open_log(path, LogOptions(position="robot0_eef_pos[:2]"))
     assert noted(triples) is not None
@@ -150,6 +149,11 @@ def test_no_note(tmp_path: Path) -> None:
     triples.save(tmp_path / "log.h5")
     with Transitions.open(tmp_path / "log.h5") as saved:
         assert noted(saved) is None
+    with h5py.File(path, "a") as file:
+        for number in range(3):
+            del file[f"data/demo_{number}/actions"]
+            file[f"data/demo_{number}/actions"] = np.ones((LENGTHS[number], 1))
+    assert noted(triples) is None
     with h5py.File(path, "a") as file:
         del file["data/demo_1/actions"]
     assert noted(triples) is None

@@ -65,11 +65,14 @@ def test_a_video_and_pictures_become_views(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_check(version: str) -> None:
-    """Its note says what the actions are; nothing was recorded in a way that palpate does not know."""
+    """Columns are listed as they were recorded, and a note says what the actions are."""
     with pytest.raises(ValueError, match=rf"{VIDEO} \(video 64x64x3, 10 fps\), {IMAGE} \(image 64x64x3\)"):
         open_log(HERE / version)
     triples = open_log(HERE / version, LogOptions(observation=IMAGE, position=POSITION))
-    assert {finding.name for finding in palpate.check(triples, probe=False).findings} >= {"too-few"}
+    found = {finding.name: finding for finding in palpate.check(triples, probe=False).findings}
+    assert found.keys() == {"too-few", "own-actions"}
+    assert "'action', are targets of the position" in found["own-actions"].what
+    assert found["own-actions"].evidence["frames later"] == 1
 
 
 def test_the_folders_are_small() -> None:
