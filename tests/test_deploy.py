@@ -36,6 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "ball-3": VECTOR | {"n": 3, "objective": ObjectiveConfig(**BALL)},
     "several": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL, objects=3)},
     "refined": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL | {"refine": True})},
+    "turning": VECTOR | {"n": 2, "actions": 3, "objective": ObjectiveConfig(**ELLIPSE, group="se2")},
     "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="ellipse")},
 }
 OUTPUTS = {
@@ -43,12 +44,20 @@ OUTPUTS = {
     "ellipse": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": [], "confidence": []},
     "refined": {"agent": [2], "object": [2], "covariance": [2, 2], "confidence": []},
     "several": {"agent": [2], "objects": [3, 2], "covariances": [3, 2, 2], "confidences": [3]},
+    "turning": {
+        "agent": [2],
+        "object": [2],
+        "covariance": [2, 2],
+        "orientation": [],
+        "confidence": [],
+        "heading": [],
+    },
     "supervised": {"agent": [2], "object": [2], "orientation": []},
 }
 FILES = [
     ("ball", "torch"),
     ("supervised", "torch"),
-    *((kind, "onnx") for kind in ("ball", "ellipse", "refined", "several")),
+    *((kind, "onnx") for kind in ("ball", "ellipse", "refined", "several", "turning")),
 ]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
@@ -64,7 +73,8 @@ def made(kind: str = "ball-3") -> Representation:
     model.inputs.unit.fill_(UNIT)
     if isinstance(model, Contact) and model.head.correction is not None:
         nn.init.normal_(model.head.correction.coefficients, std=0.1)
-    facts = {"origin": [10.0, -20.0, 30.0][: config.n], "object_offset": [1.0, 2.0, 3.0][: config.n]}
+    count = len(model.group.identity())
+    facts = {"origin": [10.0, -20.0, 30.0][:count], "object_offset": [1.0, 2.0, 3.0][: config.n]}
     return Representation(model, facts)
 
 
@@ -136,7 +146,11 @@ class TestFiles:
             name: ["batch", *shape] for name, shape in OUTPUTS[kind].items()
         }
         assert all(said["unit"] for said in about["outputs"].values())
-        assert (about["action_rms"], about["origin"], about["object_offset"]) == (UNIT, [10.0, -20.0], [1.0, 2.0])
+        assert (about["action_rms"], about["origin"], about["object_offset"]) == (
+            UNIT,
+            model.frame.origin.tolist(),
+            [1.0, 2.0],
+        )
         assert outcome.bytes == outcome.path.stat().st_size
         assert 0 <= outcome.difference < 1e-5
         assert outcome.rows == 1 + 2 + 7 + 3

@@ -10,6 +10,7 @@ import torch
 from faults import States, log, mixture, noise, pictures, pushes, states
 
 import palpate
+from palpate.config import ObjectiveConfig
 from palpate.contacts.witnesses import PLACES_FROM
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor import check, probe
@@ -249,7 +250,7 @@ def told(scene: Callable[[States], States]) -> tuple[dict[str, float], dict[str,
         return torch.cat((agent, thing), 1)
 
     rows = small(log(made, see=see), np.arange(len(made.contact)))
-    trial = probe.Trial(rows, 0.0, progress=False)
+    trial = probe.Trial(rows, 0.0, progress=False, scene=ObjectiveConfig())
     model, x = trial.model, trial.model.inputs(rows.o)
     unit = model.inputs.unit
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from palpate.doctor import demonstrations, verdict
+from palpate.doctor import causes, demonstrations, frames, verdict
 from palpate.doctor.arrays import ARRAY_RULES
-from palpate.doctor.causes import WORDS
 from palpate.findings import Rule
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "guide" / "own-data.md").read_text(encoding="utf-8")
@@ -37,7 +36,7 @@ def test_the_python_runs(tmp_path: Path) -> None:
 
 TABLE = GUIDE.split("| finding | meaning |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
 PROBE_RULES = [rule for room in (verdict, demonstrations) for rule in vars(room).values() if isinstance(rule, Rule)]
-CAUSES = {name for name, _, _ in WORDS.values()}  # of actions that are no displacements; they block
+CAUSES = {name for room in (causes, frames) for name, _, _ in room.WORDS.values()}  # what the actions are; they block
 
 
 def findings(rows: list[str]) -> dict[str, bool]:

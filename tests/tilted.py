@@ -64,9 +64,6 @@ class Tilted(Group):
     def scaled_pose(self, z: Tensor, factor: Tensor | float) -> Tensor:
         return z * factor
 
-    def length2(self, a: Tensor) -> Tensor:
-        return a.square().sum(-1)
-
     def difference(self, position: Tensor, other: Tensor) -> Tensor:
         return self.length * (position - other)
 

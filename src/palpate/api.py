@@ -15,7 +15,7 @@ from torch import Tensor
 
 from palpate import __version__
 from palpate.checkpoint import checksum
-from palpate.config import Encoder, TrainingConfig
+from palpate.config import Encoder, GroupName, Motion, TrainingConfig
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
@@ -56,7 +56,7 @@ ASSESSED_ROWS = 512  # fresh triples that the quality of a streamed run is estim
 def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
     """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.scores.Scores`.
 
-    One translation, the order of keypoints and the probe of a latent are fitted to true states: those of
+    One motion of the frame, the order of keypoints and the probe of a latent are fitted to true states: those of
     `reference`, another labelled set, or else those of every second row of `labelled`.
     """
     if not isinstance(labelled, Labelled):
@@ -106,6 +106,8 @@ def fit(
     radius: float | None = None,
     objects: int = 1,
     egocentric: bool = False,
+    group: GroupName = "translations",
+    motion: Motion = "arc",
     refine: bool | None = None,
     rest_floor: float | None = None,
     training: TrainingConfig | None = None,
@@ -120,9 +122,9 @@ def fit(
 
     `data` are `Transitions`, a file of them, or a world that streams fresh ones: an id such as "palpate/Sprites-v0", or
     any object with the protocol `palpate.data.stream.World`. `fit` chooses settings that are left out, shows them, and
-    keeps them with the reason in `facts["choices"]`. `body`, `radius`, `objects`, `egocentric`, `refine` and
-    `rest_floor` are those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps, seed,
-    device...).
+    keeps them with the reason in `facts["choices"]`. `body`, `radius`, `objects`, `egocentric`, `group`, `motion`,
+    `refine` and `rest_floor` are those of `ObjectiveConfig`; further keywords are those of `TrainingConfig` (steps,
+    seed, device...).
 
     With `out` the run is a folder: it can be interrupted and resumed, and holds the model at the end. `test`, labelled
     triples or a file of them, is only for measuring; the curve uses its first thousand triples. `watch` is called with
@@ -144,6 +146,8 @@ def fit(
         radius=radius,
         objects=objects,
         egocentric=egocentric,
+        group=group,
+        motion=motion,
         refine=refine,
         rest_floor=rest_floor,
         training=training,

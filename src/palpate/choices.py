@@ -29,7 +29,7 @@ class Facts(NamedTuple):
     """Properties of the data and the machine, known before a run starts."""
 
     shape: tuple[int, ...]  # of an observation
-    n: int  # dimension of the actions
+    n: int  # numbers of an action; for `choose` the dimension of positions
     triples: int | None  # of a data set; None: a streamed world
     steerable: bool  # a streamed world in which moves can be chosen
     device: str

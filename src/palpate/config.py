@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 Method = Literal["interaction", "vae", "transporter", "supervised"]
 Encoder = Literal["small", "resnet18", "mlp"]
 Objective = Literal["contact", "paper", "paper-gaussian"]
+GroupName = Literal["translations", "se2"]
+Motion = Literal["arc", "straight"]
 Augment = Literal["none", "light", "shift"]
 Optimizer = Literal["muon", "adamw"]
 Schedule = Literal["one-cycle", "paper"]
@@ -18,6 +20,7 @@ Device = Literal["cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
 
 LEARNING_RATES = {"muon": 8e-3, "adamw": 2e-3}
+ACTIONS: dict[str, tuple[int, ...]] = {"se2": (2, 3)}  # numbers of an action, where the group decides
 RISE, LOWEST = 0.25, 0.04  # one-cycle: share of the run with a rising rate; first rate relative to the largest
 
 
@@ -35,6 +38,11 @@ class ObjectiveConfig:
     """Number of objects, 1 to 6; more than one only for vectors."""
     egocentric: bool = False
     """The agent carries the cameras."""
+    group: GroupName = "translations"
+    """What actions are. translations: displacements along fixed axes. se2: moves of an agent that turns, along its own
+    axes: (forward, sideways, turn) or (forward, turn), sideways and turns to the left, turns in radians."""
+    motion: Motion = "arc"
+    """For se2: arc, the agent drives and turns at once; straight, it turns before or after driving."""
     refine: bool | None = None
     """Correct smooth position bias after training, by a fit to many fresh triples. Default: if moves are chosen and the
     networks are larger than small CNNs."""
@@ -48,6 +56,17 @@ class ObjectiveConfig:
         _require(_whole(self.objects, 1, 6), "objects", self.objects, "1 to 6")
         _require(isinstance(self.egocentric, bool), "egocentric", self.egocentric, "True or False")
         _require(isinstance(self.refine, bool | None), "refine", self.refine, "True or False")
+        _require_literals(self)
+        _require(self.motion == "arc" or self.group == "se2", "motion", self.motion, "'arc' unless group is 'se2'")
+
+    def dimension(self, actions: int) -> int:
+        """The dimension of positions, for actions of so many numbers."""
+        allowed = ACTIONS.get(self.group)
+        if allowed is None:
+            return actions
+        counts = " or ".join(map(str, allowed))
+        _require(actions in allowed, f"with group {self.group!r}, the count of numbers in an action", actions, counts)
+        return 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +79,9 @@ class ModelConfig:
     observation_shape: tuple[int, ...]
     observation_dtype: Literal["uint8", "float32"] = "uint8"
     n: int
-    """Dimension of positions; for translations also that of the actions."""
+    """Dimension of positions."""
+    actions: int | None = None
+    """Numbers of an action. Default: n."""
     shrink: int = 1
     """Side, in pixels, of the squares over which pictures are averaged."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -70,12 +91,19 @@ class ModelConfig:
         sizes = all(_whole(size, 1, 2**20) for size in shape)
         _require(len(shape) in (1, 3) and sizes, "observation_shape", list(shape), "1 or 3 sizes, of 1 to 2**20")
         _require(_whole(self.n, 1, 64), "the action's dimension", self.n, "1 to 64")
+        _require(self.actions is None or _whole(self.actions, 1, 64), "actions", self.actions, "1 to 64")
+        _require(self.objective.dimension(self.action_width) == self.n, "n", self.n, "that of the group")
         encoders, kind = (("small", "resnet18"), "pictures") if self.picture else (("mlp",), "vectors")
         _require(self.encoder in encoders, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, encoders)))
         _require_literals(self)
         most = max(min(shape[1:]) // 16, 1) if self.picture else 1
         allowed = f"1 to {most} for observations of shape {shape}: 16 pixels must remain"
         _require(_whole(self.shrink, 1, most), "shrink", self.shrink, allowed)
+
+    @property
+    def action_width(self) -> int:
+        """Numbers of an action."""
+        return self.n if self.actions is None else self.actions
 
     @property
     def picture(self) -> bool:

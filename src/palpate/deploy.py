@@ -37,6 +37,7 @@ UNITS = {
     "covariance": "that of the actions, squared",
     "orientation": "radians, modulo pi",
     "confidence": "probability that the object is visible",
+    "heading": "radians, from the first axis of the plane to the left",
 }
 
 Answers = dict[str, Tensor]
@@ -183,7 +184,7 @@ def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: 
     wanted, found = ({name.removesuffix("s"): value for name, value in answers.items()} for answers in (wanted, found))
     gaps = {name: (value - found[name]).abs() for name, value in wanted.items()}
     one = torch.ones(())
-    weights = {"agent": 1 / unit, "object": 1 / unit, "orientation": one, "confidence": one}
+    weights = {"agent": 1 / unit, "object": 1 / unit, "orientation": one, "confidence": one, "heading": one}
     if "covariance" in wanted:  # a semi-axis is the root of an eigenvalue
         size = wanted["covariance"].diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b] or [b, k]
         weights["covariance"] = 1 / (size * unit)[..., None, None]
@@ -192,6 +193,8 @@ def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: 
         if "covariance" in wanted:  # the angle of a disc is decided by rounding
             short, long = torch.linalg.eigvalsh(wanted["covariance"]).clamp(min=0).sqrt().unbind(-1)
             weights["orientation"] = 1 - short / long
+    if "heading" in wanted:
+        gaps["heading"] = torch.minimum(gaps["heading"], 2 * torch.pi - gaps["heading"])
     # Far from the origin neighbouring float32 are far apart, and model and file may round to either.
     rounding = {name: torch.finfo(torch.float32).eps * value.abs() for name, value in wanted.items()}
     largest = [((gap - rounding[name]).clamp(min=0) * weights[name]).max() for name, gap in gaps.items()]

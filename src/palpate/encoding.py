@@ -161,6 +161,8 @@ def _in_order(triples: Transitions) -> Transitions:
 def _encoded(model: Representation, o: torch.Tensor) -> Columns:
     encoding, columns = model.encode(o), {}
     columns["palpate.agent"] = encoding.agent.numpy()
+    if encoding.heading is not None:
+        columns["palpate.heading"] = encoding.heading.numpy()
     several = encoding.objects.shape[1] > 1
     for name, value in (
         ("object", encoding.objects),

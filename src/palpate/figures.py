@@ -29,6 +29,7 @@ Array = NDArray[Any]
 DPI = 110
 OVERLAID = 8  # pictures of an overlay
 UNIT_SQUARE: Extent = (0.0, 1.0, 0.0, 1.0)
+AHEAD = 0.09  # length of the line in the direction in which an agent faces, in widths of the picture
 BINS = 12  # of an error map, along each axis
 LINES: dict[str, dict[str, Any]] = {
     "line": {"linewidth": 1.4},
@@ -76,9 +77,10 @@ def overlay(
         lines = None if border is None else _array(border[i])
         sure = None if encoding.confidences is None else _array(encoding.confidences[i])
         angles = None if encoding.orientations is None else _array(encoding.orientations[i])
-        draw_scene(axes, _picture(observations[i]), project, agent[i], objects[i], lines, true, sure, angles)
+        heading = None if encoding.heading is None else float(encoding.heading[i])
+        draw_scene(axes, _picture(observations[i]), project, agent[i], objects[i], lines, true, sure, angles, heading)
         axes.set_aspect(abs(down / across) * width / height)
-    shared_legend(figure, 4 if encoding.orientations is None else 5)
+    shared_legend(figure, 4 + (encoding.orientations is not None) + (encoding.heading is not None))
     return figure
 
 
@@ -92,11 +94,13 @@ def draw_scene(
     true: Array | None = None,
     confidences: Array | None = None,
     angles: Array | None = None,
+    heading: float | None = None,
 ) -> None:
     """A picture [h, w, 3] or [h, w] with estimates of the agent [2] and the objects [k, 2], and borders [k, c, 2].
 
     `project` maps their plane to the picture's pixels. Rings mark the `true` positions [m, 2]. An object of low
-    confidence is faint. A body that turns has a line along its long axis, at an angle [k] in radians.
+    confidence is faint. A body that turns has a line along its long axis, at an angle [k] in radians. An agent that
+    turns has a line ahead.
     """
     brightest = 255 if picture.dtype == np.uint8 else 1
     height, width = picture.shape[:2]
@@ -106,6 +110,9 @@ def draw_scene(
     axes.set_axis_off()
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "zorder": 3}
     _mark(axes, _pixels(project, agent[None]), "agent, estimated", color=YELLOW, **dot)
+    if heading is not None:
+        ahead = ahead_of(project, agent, heading, AHEAD * width)
+        _mark(axes, ahead, "heading, estimated", color=YELLOW, linewidth=1.8, solid_capstyle="round")
     for i, (centre, colour) in enumerate(zip(objects, OBJECT_COLOURS, strict=False)):
         faint = 1.0 if confidences is None else max(float(confidences[i]), FAINTEST)
         _mark(axes, _pixels(project, centre[None]), "object, estimated", color=colour, alpha=faint, **dot)
@@ -118,6 +125,13 @@ def draw_scene(
     if true is not None:
         ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 13, "fillstyle": "none"}
         _mark(axes, _pixels(project, true), "true", color="white", **ring)
+
+
+def ahead_of(project: Projection, agent: Array, heading: float, length: float) -> Array:
+    """Pixels [2, 2] of a line of this length from the agent [2] in the direction in which it faces."""
+    step = 1e-3 * np.array([np.cos(heading), np.sin(heading)])
+    start, end = np.asarray(project(np.stack((agent, agent + step))), float)
+    return np.stack((start, start + (end - start) * length / max(float(np.linalg.norm(end - start)), 1e-9)))
 
 
 def long_axis(centre: Array, angle: float, border: Array) -> Array:

@@ -3,7 +3,7 @@
 Legend: n ambient dimension; `...` any batch shape, for instance [b] or [b, k] for k objects.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -34,6 +34,63 @@ class Segment(NamedTuple):
         return torch.minimum(first, last)
 
 
+class Polyline(NamedTuple):
+    """The path of an agent that moves from corner to corner, straight in between."""
+
+    corners: Tensor  # [..., c, n]
+
+    def at(self, t: Tensor) -> Tensor:
+        """The point at parameter `t` [...] in [0, 1], with equal steps between corners: `[..., n]`."""
+        along = t[..., None] * (self.corners.shape[-2] - 1)
+        place = torch.arange(self.corners.shape[-2], device=t.device, dtype=t.dtype)
+        weight = (1 - (along - place).abs()).clamp(min=0)  # [..., c], of the two corners beside the point
+        return (weight[..., None] * self.corners).sum(-2)
+
+    def offset(self, point: Tensor) -> Tensor:
+        """From `point` [..., n] to the nearest point of the path, `[..., n]`."""
+        start = self.corners - point[..., None, :]
+        nearest = _nearest(start[..., :-1, :], start.diff(dim=-2))  # [..., c - 1, n]
+        best = nearest.square().sum(-1).argmin(-1)[..., None, None].expand(*nearest.shape[:-2], 1, nearest.shape[-1])
+        return nearest.gather(-2, best).squeeze(-2)
+
+    def distance2(self, point: Tensor) -> Tensor:
+        """Squared distance of `point` [..., n] to the path, `[...]`."""
+        return self.offset(point).square().sum(-1)
+
+    def least_along(self, direction: Tensor, point: Tensor) -> Tensor:
+        """The minimum of (x - point) . direction over x in the path, for directions [..., d, n]: `[..., d]`."""
+        return ((self.corners - point[..., None, :]) @ direction.mT).amin(-2)
+
+
+Path: TypeAlias = Segment | Polyline
+
+
+def beside_objects(path: Path) -> Path:
+    """Paths [b] with an axis of length 1 for the objects."""
+    return type(path)(*(x[:, None] for x in path))
+
+
+def rotated(vector: Tensor, unit: Tensor) -> Tensor:
+    """Vectors [..., 2] turned by the angle of unit vectors [..., 2]: the product of complex numbers."""
+    (x, y), (cos, sin) = vector.unbind(-1), unit.unbind(-1)
+    return torch.stack((cos * x - sin * y, sin * x + cos * y), -1)
+
+
+def conjugate(unit: Tensor) -> Tensor:
+    """Unit vectors [..., 2] of the opposite angles."""
+    return torch.stack((unit[..., 0], -unit[..., 1]), -1)
+
+
+def unit(angle: Tensor) -> Tensor:
+    """Unit vectors `[..., 2]` in directions [...] in radians."""
+    return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+
+
+def angle_of(vector: Tensor) -> Tensor:
+    """Directions `[...]` of vectors [..., 2], in radians from -pi to pi."""
+    return torch.atan2(vector[..., 1], vector[..., 0])
+
+
 def _nearest(start: Tensor, move: Tensor) -> Tensor:
     """The shortest of start + t move over t in [0, 1]: its square is a quadratic in t, so at the clamped vertex."""
     length2 = move.square().sum(-1)
@@ -43,12 +100,12 @@ def _nearest(start: Tensor, move: Tensor) -> Tensor:
 
 def double_angle(angle: Tensor) -> Tensor:
     """An axis without front and back as a unit vector: (cos 2 angle, sin 2 angle), `[..., 2]`."""
-    return torch.stack((torch.cos(2 * angle), torch.sin(2 * angle)), -1)
+    return unit(2 * angle)
 
 
 def axis_angle(axis: Tensor) -> Tensor:
     """The inverse of `double_angle`, in [0, pi): `[...]`; the length of `axis` [..., 2] does not matter."""
-    angle = (torch.atan2(axis[..., 1], axis[..., 0]) / 2) % torch.pi
+    angle = (angle_of(axis) / 2) % torch.pi
     return torch.where(angle < torch.pi, angle, 0.0)  # rounding may give pi itself
 
 
@@ -70,7 +127,7 @@ def ellipse(axis: Tensor, radius: Tensor | float, log_ratio: Tensor | float) -> 
 def around(count: int, like: Tensor) -> Tensor:
     """Unit vectors `[count, 2]` in evenly spaced directions, with the dtype and device of `like`."""
     angle = torch.arange(count, device=like.device, dtype=like.dtype) * (2 * torch.pi / count)
-    return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+    return unit(angle)
 
 
 def border(support: Tensor, points: int) -> Tensor:

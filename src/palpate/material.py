@@ -15,7 +15,7 @@ from palpate.data.logs.log import open_log
 from palpate.data.sources import Resident, source
 from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
-from palpate.envs.registration import SPRITES, options_of, recorded, stream_world
+from palpate.envs.registration import DRAWN, options_of, recorded, stream_world
 from palpate.groups.base import Group
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.traits import Traits
@@ -57,7 +57,7 @@ def world_of(data: Transitions | Labelled | World) -> dict[str, Any]:
 
 
 def _is_world(name: str) -> bool:
-    return name in SPRITES or (name.startswith("palpate/") and not Path(name).exists())
+    return name in DRAWN or (name.startswith("palpate/") and not Path(name).exists())
 
 
 def opened_data(data: Data, traits: Traits, device: torch.device) -> Transitions | Labelled | World:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from palpate.bodies.base import Body, clearance
-from palpate.geometry import Segment, around, border
+from palpate.geometry import Path, around, border
 from palpate.groups.base import Group
 from palpate.refine import Correction
 
@@ -84,7 +84,7 @@ class ObjectHead(nn.Module):
         seen = raw.unflatten(-1, (len(self), self._each))[..., : self.group.n]
         return self.offset + (self.group.place(z_int[:, None], seen) if self.carried else seen)
 
-    def clearance(self, objects: Objects, path: Segment) -> Tensor:
+    def clearance(self, objects: Objects, path: Path) -> Tensor:
         """Clearance of each path from each object, `[b, k]`."""
         return self._each_body(lambda body, z, pose: clearance(body, z, pose, path), objects)
 

@@ -16,7 +16,7 @@ from palpate.data.arrays import count_views
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.disk import as_json, write_whole
-from palpate.envs.registration import MANY, SOCCER, SPRITES, TABLE
+from palpate.envs.registration import DRAWN, SOCCER, TABLE
 from palpate.envs.soccer import Scene, Soccer
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
@@ -191,7 +191,7 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
     """
     environment, shown = attributes.get("environment"), min(OVERLAID, len(o))
     o = first_view(o, attributes)
-    if environment in SPRITES | MANY:
+    if environment in DRAWN:
         return from_above(o[:shown])
     if environment in SOCCER:
         upright = np.tile(np.array([1, 0, 0, 0], np.float32), (shown, 1))

@@ -70,7 +70,8 @@ class Plan(NamedTuple):
 def plan(asked: Asked, facts: Facts) -> Plan:
     name, given = asked.name, asked.given
     traits = traits_of(name)
-    choices = choose(given, facts, traits)
+    n = asked.scene.dimension(facts.n)
+    choices = choose(given, facts._replace(n=n), traits)
     chosen = {choice.name: choice.value for choice in choices}
     settled = {name: chosen[name] for name in OF_TRAINING if name in chosen}
     training = SettledTraining(**{**vars(asked.training), **settled})
@@ -79,11 +80,12 @@ def plan(asked: Asked, facts: Facts) -> Plan:
         method=name,
         encoder=chosen["encoder"],
         observation_shape=facts.shape,
-        n=facts.n,
+        n=n,
+        actions=facts.n,
         shrink=chosen["shrink"],
         objective=replace(asked.scene, **{name: chosen[name] for name in OF_OBJECTIVE if name in chosen}),
     )
-    _require_fit(name, traits, given, facts, training)
+    _require_fit(name, traits, given, facts._replace(n=n), training)
     return Plan(model, training, choices, [choice for choice in choices if choice.name not in given])
 
 
@@ -99,6 +101,7 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
         ("body", traits.has_body or supervised, f"the method {name!r} learns no body"),
         ("radius", traits.has_body, f"the method {name!r} learns no body"),
         ("objects", traits.several or given["objects"] == 1, f"the method {name!r} places one object"),
+        ("group", traits.turns or given["group"] == "translations", f"the method {name!r} learns no agent that turns"),
         ("objects", not facts.picture or given["objects"] == 1, "several objects are not found in pictures yet"),
         ("rest_floor", traits.has_body, f"the method {name!r} learns no body"),
         ("refine", traits.refines, f"the method {name!r} has no refinement"),

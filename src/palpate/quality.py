@@ -44,9 +44,10 @@ def examine(model: Model, batch: Batch) -> Examination | None:
     return Examination(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))  # type: ignore[arg-type]
 
 
-def residual(group: Group, seen: Examination, action: Tensor) -> float:
-    """Root mean square of z_int' against z_int moved by the action."""
-    return float(group.distance2(seen.agent_next, group.act(seen.agent, action.cpu().double())).mean().sqrt())
+def residual(group: Group, before: Tensor, action: Tensor, after: Tensor, unit: float) -> float:
+    """Root mean square of z_int' against z_int moved by the action; turns count as lengths in actions."""
+    before, after = (group.scaled_pose(z, 1 / unit) for z in (before, after))
+    return unit * float(group.distance2(after, group.act(before, group.scaled(action, 1 / unit))).mean().sqrt())
 
 
 @final
@@ -94,8 +95,8 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
     seen, separation = examine(model, batch), model.separation()
     if seen is None or separation is None:
         return None
-    group = model.group
-    equivariance = residual(group, seen, batch.a)
+    group, unit = model.group, float(model.inputs.unit)
+    equivariance = residual(group, seen.agent, batch.a.cpu().double(), seen.agent_next, unit)
     moved = group.difference(seen.objects_next, seen.objects)
     rests, tracked, edges = [], [], []
     for i in range(moved.shape[1]):  # objects, where they are visible
@@ -122,13 +123,13 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
         hidden=1 - float(seen.visible.double().mean(0).min()),
         equivariance=equivariance,
         stay=rest,
-        closure=_closure(group, seen, batch, episode),
+        closure=_closure(group, seen, batch, episode, unit),
         tracking=min(tracked, default=None),
         consistency=min((edge.accuracy for edge in edges), default=None),
         elongation=float(seen.elongation.median(0).values.min()) if seen.elongation is not None and has_body else None,
         misplaced=misplaced,
         error=error,
-        unit=float(model.inputs.unit),
+        unit=unit,
     )
 
 
@@ -262,7 +263,7 @@ def _mislabelled(
     return rate * (weight * depth).mean()
 
 
-def _closure(group: Group, seen: Examination, batch: Batch, episode: Tensor | None) -> float | None:
+def _closure(group: Group, seen: Examination, batch: Batch, episode: Tensor | None, unit: float) -> float | None:
     """Residual of the displacement over `WINDOW` consecutive steps; None if episodes [b] are unknown or too short."""
     if episode is None:
         return None
@@ -271,8 +272,7 @@ def _closure(group: Group, seen: Examination, batch: Batch, episode: Tensor | No
     if not len(whole):
         return None
     composed = group.compose(batch.a.cpu().double()[whole[:, None] + torch.arange(WINDOW)])
-    reached = group.act(seen.agent[whole], composed)
-    return float(group.distance2(seen.agent_next[whole + WINDOW - 1], reached).mean().sqrt())
+    return residual(group, seen.agent[whole], composed, seen.agent_next[whole + WINDOW - 1], unit)
 
 
 def _rms(x: Tensor) -> float:

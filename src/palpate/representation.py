@@ -32,11 +32,10 @@ class Frame(NamedTuple):
 
     def placed(self, model: Model, encoding: Encoding) -> Encoding:
         """The encoding in the user's frame; a latent stays as it is."""
-        group = model.group
-        encoding = encoding._replace(agent=group.moved(encoding.agent, self.origin))
-        if not model.places_object:
-            return encoding
-        return encoding._replace(objects=group.shifted(group.moved(encoding.objects, self.origin), self.offset))
+        placed = encoding.moved(model.group, self.origin, places_object=model.places_object)
+        return (
+            placed._replace(objects=model.group.shifted(placed.objects, self.offset)) if model.places_object else placed
+        )
 
     def to(self, device: torch.device | str) -> "Frame":
         return Frame(*(x.to(device) for x in self))
@@ -76,8 +75,9 @@ class Representation:
         Gaussian, its ellipse. `encode(o).object[:, None] + border(o)` is the line in the common frame; an offset of the
         object, given to `align`, does not move it. None outside the plane, and for models without a body."""
         lines = [self.model.border(o) for o in self._batches(observation)]
-        offset = self.frame.offset.to(self._device)
-        return self._answer(observation, [None if line is None else line - offset for line in lines])
+        frame, group = self.frame.to(self._device), self.model.group
+        placed = [None if line is None else group.turned(line, frame.origin) - frame.offset for line in lines]
+        return self._answer(observation, placed)
 
     @torch.no_grad()
     def contact(self, observation: Any, action: Any, next_observation: Any) -> Any:

@@ -17,6 +17,7 @@ class Traits(NamedTuple):
     refines: bool = False  # it has a refinement
     has_body: bool = False  # it learns a body
     several: bool = False  # it can place several objects
+    turns: bool = False  # it can learn agents that turn
     muon: bool = False  # it gains from Muon and from higher learning rates
     unsupervised: bool = True
 
@@ -29,11 +30,12 @@ METHODS: dict[str, Traits] = {
         refines=True,
         has_body=True,
         several=True,
+        turns=True,
         muon=True,
     ),
     "egocentric": Traits("palpate.methods.egocentric:Egocentric", predicts=True, has_body=True, muon=True),
-    "paper": Traits("palpate.methods.paper:Paper", shifts=True),
-    "paper-gaussian": Traits("palpate.methods.paper:PaperGaussian", shifts=True),
+    "paper": Traits("palpate.methods.paper:Paper", shifts=True, turns=True),
+    "paper-gaussian": Traits("palpate.methods.paper:PaperGaussian", shifts=True, turns=True),
     "vae": Traits("palpate.methods.vae:VAE", reconstructs=True),
     "transporter": Traits("palpate.methods.transporter:Transporter", reconstructs=True),
     "supervised": Traits("palpate.methods.supervised:Supervised", muon=True, unsupervised=False),

@@ -425,7 +425,7 @@ class TestSettings:
         assert Stepping().attributes() == {}
 
     def test_unknown_options_of_an_instance(self) -> None:
-        with pytest.raises(ValueError, match=r"options \['agregate'\] are for ids; .* agent_position, observation"):
+        with pytest.raises(ValueError, match=r"options \['agregate'\] are for ids; .* agent_position, agent_heading"):
             collect(Cart(), 3, agregate=3, **CART)
 
 

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from palpate.contacts.relocation import CELLS, FEWEST, SEARCH_AT, WINDOW, Recent, _cells, explanation, places
 from palpate.geometry import Segment
+from palpate.groups.translations import Translations
 
 RADIUS = 0.1
 
@@ -24,12 +25,12 @@ def walked(count: int, n: int = 2, mast: float = 0.0, seed: int = 0) -> tuple[Se
 
 
 def stored(path: Segment, place: Tensor, changed: Tensor) -> Recent:
-    recent = Recent(1, place.shape[1])
+    recent = Recent(1, Translations(place.shape[1]))
     end = path.start + path.move
     for rows in torch.arange(len(place)).split(256):
         at = place[rows]
         apart = [(at - x[rows])[:, None] for x in (path.start, end)]
-        recent.store(Segment(path.start[rows], path.move[rows]), at[:, None], *apart, changed[rows, None])
+        recent.store(path.start[rows], path.move[rows], at[:, None], *apart, changed[rows, None])
     return recent
 
 
@@ -100,7 +101,7 @@ def test_cells_are_about_equally_full(n: int) -> None:
 
 @pytest.mark.parametrize("steps", [100, 300, 2500])
 def test_searches_are_due_a_few_times_and_not_late(steps: int) -> None:
-    recent = Recent(1, 2)
+    recent = Recent(1, Translations(2))
     due = [share for share in (step / steps for step in range(50, steps, 50)) if recent.due(share)]
     assert 1 <= len(due) <= len(SEARCH_AT)
     assert due[-1] < SEARCH_AT[-1] + 50 / steps
@@ -112,11 +113,11 @@ def test_the_oldest_triples_are_forgotten() -> None:
     for rows in torch.arange(WINDOW).split(100):  # does not divide the window
         at = thing[rows]
         apart = [(at - x[rows])[:, None] for x in (path.start, path.start + path.move)]
-        recent.store(Segment(path.start[rows], path.move[rows]), at[:, None], *apart, changed[rows, None])
+        recent.store(path.start[rows], path.move[rows], at[:, None], *apart, changed[rows, None])
     assert torch.equal(recent.changed[:, 0], changed)
     twice = [x.repeat(2, *(1 for _ in x.shape[1:])) for x in (path.start, path.move, thing[:, None])]
     apart = torch.zeros_like(twice[2])
-    recent.store(Segment(*twice[:2]), twice[2], apart, apart, torch.cat((changed, ~changed))[:, None])
+    recent.store(*twice, apart, apart, torch.cat((changed, ~changed))[:, None])
     assert sorted(recent.changed[:, 0].tolist()) == sorted((~changed).tolist())  # the last of a large batch
 
 

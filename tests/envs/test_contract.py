@@ -149,7 +149,7 @@ def test_wrong_actions(env_id: str) -> None:
     env = make(env_id).unwrapped
     env.reset(seed=0)
     for action in ([0.1], [0.1, 0.1, 0.1], [np.nan, 0.0], [0.0, np.inf]):
-        with pytest.raises(ValueError, match="allowed are two finite numbers"):
+        with pytest.raises(ValueError, match="allowed are 2 finite numbers"):
             env.step(np.array(action, np.float32))
     env.close()
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from palpate.geometry import Segment
+from palpate.geometry import Path
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
 LR_SCALE = 10.0  # scalars that all triples share can learn much faster than networks
@@ -131,7 +131,7 @@ class Sized(Body):
         return {"radius": float(self.radius * unit)}
 
 
-def clearance(body: Body, centre: Tensor, pose: Tensor, path: Segment) -> Tensor:
+def clearance(body: Body, centre: Tensor, pose: Tensor, path: Path) -> Tensor:
     """Distance `[...]` between a path and a convex body at `centre` [..., n]; negative: how deep the path enters.
 
     A path misses the body if in some direction all of it lies beyond the support; the clearance is the largest such

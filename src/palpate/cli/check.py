@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from palpate.cli.parsing import Positional
+from palpate.config import GroupName, Motion
 from palpate.data.logs.options import LogOptions
 
 
@@ -18,6 +19,10 @@ class Check:
 
     log: Positional[Path]
     """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic, diffusion policy (zarr) or Minari."""
+    group: GroupName = "translations"
+    """As for `palpate train`: se2 for moves along the agent's own axes."""
+    motion: Motion = "arc"
+    """As for `palpate train`."""
     probe: bool = True
     """Whether to include the short training run. Default: it is included."""
     reading: LogOptions = field(default_factory=LogOptions)
@@ -27,7 +32,7 @@ class Check:
         from palpate.doctor.check import check
 
         with open_log(self.log, self.reading) as triples:
-            found = check(triples, probe=self.probe, progress=True)
+            found = check(triples, group=self.group, motion=self.motion, probe=self.probe, progress=True)
         print(found)
         if not found.good:
             sys.exit(3)

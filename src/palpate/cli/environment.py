@@ -16,6 +16,9 @@ class Environment:
     agent_position: str | None = None
     """Other environments: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
     Default: info:displacement if there is one, else the action itself."""
+    agent_heading: str | None = None
+    """Other environments: reading of the direction in which the agent faces, in radians; actions are then (forward,
+    sideways, turn), for --group se2."""
     observation: str | None = None
     """Other environments: reading of the observation, such as observation:pixels, or render. Default: the whole
     observation."""
@@ -45,7 +48,16 @@ class Environment:
 
     def options(self) -> dict[str, Any]:
         """The given options of the world and of its stepping."""
-        names = ("size", "contact_share", "agent_position", "observation", "aggregate", "settle", "tolerance")
+        names = (
+            "size",
+            "contact_share",
+            "agent_position",
+            "agent_heading",
+            "observation",
+            "aggregate",
+            "settle",
+            "tolerance",
+        )
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.hold is not None:
             given["hold"] = _literal(self.hold)

@@ -18,7 +18,18 @@ from palpate.data.stream import World
 from palpate.data.transitions import Transitions
 
 BLOCK_ROWS = 128
-TRUTH = ("agent", "object", "angle", "contact", "agent_next", "object_next", "angle_next", "visible")
+TRUTH = (
+    "agent",
+    "object",
+    "angle",
+    "contact",
+    "agent_next",
+    "object_next",
+    "angle_next",
+    "visible",
+    "heading",
+    "heading_next",
+)
 COMMAND = "command"  # column of a file: the environment's actions, which may differ from the displacements
 DROPPED = "dropped_"  # prefix of file attributes: the number of rejected triples, by reason
 

@@ -19,13 +19,14 @@ from gymnasium.spaces import Box, flatten
 from palpate.collecting.blocks import BLOCK_ROWS
 from palpate.collecting.readings import Moment, Reader, described, read
 from palpate.collecting.stepping import READINGS, STATES, Stepping
-from palpate.groups import group_of_displacements
+from palpate.groups import group_of_records
 
 REJECTED = ("grazing", "unsettled")  # entries of info that mark steps to drop
 MOST_DROPPED = 200  # consecutive dropped triples after which collecting fails
 NO_TRUTH = (
     "this environment does not report true states in every step; needed are agent and object in the info of reset and "
-    "step (optional are angle and visible there and contact in the info of step), or truth= with readings of them"
+    "step (optional are heading, angle and visible there and contact in the info of step), or truth= with readings of "
+    "them"
 )
 SAY_WHERE = (
     "give a reading of the agent's position, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap "
@@ -48,7 +49,7 @@ class _View(NamedTuple):
     """What is read between two triples."""
 
     observation: np.ndarray
-    position: Any  # [n], or None if it is unknown
+    pose: Any  # [n] position of the agent; [n + 1] with its heading; None if it is unknown
     state: dict[str, np.ndarray]
 
 
@@ -101,7 +102,7 @@ class Stepped:
             question = "does agent_position read what the actions move, and does one step suffice to move it?"
             advice = SAY_WHERE if self._how.agent_position is None else question
             raise ValueError(f"the agent did not move in any of {len(a)} triples; {advice}")
-        known = _stacked_truth(truth, np.size(a[0]))
+        known = _stacked_truth(truth, np.size(a[0]) if "heading" not in truth[0] else 2)
         if self._labelled and not known:
             raise ValueError(NO_TRUTH)
         return SimpleNamespace(
@@ -124,7 +125,7 @@ class Stepped:
             if not motion.faults:
                 consecutive, used = 0, True
                 after = self._look(motion.now)
-                a = motion.displacement if before.position is None else _between(before.position, after.position)
+                a = motion.displacement if before.pose is None else self._between(before.pose, after.pose)
                 truth = self._truth_between(before.state, after.state, motion.contact)
                 yield _Row(before.observation, a, after.observation, truth, episode, motion.command)
             elif (consecutive := consecutive + 1) >= MOST_DROPPED:
@@ -224,7 +225,27 @@ class Stepped:
         return np.clip(action, space.low, space.high).astype(space.dtype)
 
     def _look(self, now: Moment) -> _View:
-        return _View(self._see(now), self._position(now), self._state(now))
+        return _View(self._see(now), self._pose(now), self._state(now))
+
+    def _pose(self, now: Moment) -> Any:
+        """[n], [n + 1] with the heading, or None if it is unknown."""
+        position, heading = self._position(now), self._how.agent_heading
+        if heading is None:
+            return position
+        angle = read("agent_heading", heading, now).astype(np.float64)
+        if angle.size != 1:
+            raise ValueError(
+                f"agent_heading, read from {described(heading)}, has shape {angle.shape}; allowed is one number, in "
+                "radians"
+            )
+        return np.append(position, angle)
+
+    def _between(self, pose: np.ndarray, pose_next: np.ndarray) -> np.ndarray:
+        """The action that leads from one pose of the agent to another."""
+        turns = self._how.agent_heading is not None
+        group = group_of_records(len(pose) - turns, heading=turns)
+        z, z_next = (group.posed(torch.from_numpy(x)) for x in (pose, pose_next))
+        return group.between(z, z_next).numpy()
 
     def _see(self, now: Moment) -> np.ndarray:
         wanted = self._how.observation
@@ -259,8 +280,8 @@ class Stepped:
 
     def _watch(self, now: Moment) -> list[np.ndarray]:
         seen = [read("watch", reader, now) for reader in self._how.watched] or [self._see(now)]
-        position = self._position(now)
-        return seen if position is None else [*seen, position]
+        pose = self._pose(now)
+        return seen if pose is None else [*seen, pose]
 
     def _truth(self, now: Moment) -> Mapping[str, Reader]:
         """Readings of the true states: those of the settings, else those that info has under their names."""
@@ -271,8 +292,10 @@ class Stepped:
     def _state(self, now: Moment) -> dict[str, np.ndarray]:
         readings = self._truth(now)
         known = {name: read(f"truth {name}", readings[name], now) for name in STATES if name in readings}
-        if "agent" not in known and "object" in known and self._how.agent_position is not None:
-            known["agent"] = self._position(now)
+        if "object" in known and self._how.agent_position is not None:
+            known.setdefault("agent", self._position(now))
+        if "object" in known and self._how.agent_heading is not None:
+            known.setdefault("heading", self._pose(now)[-1])
         seen = {"visible": _visible(readings["visible"], now)} if "visible" in readings else {}
         return {name: x.astype(np.float32) for name, x in known.items()} | seen
 
@@ -319,12 +342,6 @@ class _Motion:
     def lose(self, fault: str) -> None:
         self.faults.add(fault)
         self.lost = True
-
-
-def _between(position: np.ndarray, position_next: np.ndarray) -> np.ndarray:
-    """The action that leads from one position [n] of the agent to another."""
-    group = group_of_displacements(len(position))
-    return group.between(torch.from_numpy(position), torch.from_numpy(position_next)).numpy()
 
 
 def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:

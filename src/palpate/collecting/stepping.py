@@ -11,7 +11,7 @@ from palpate.collecting.readings import Moment, Reader, check_reader, described
 Policy: TypeAlias = Callable[[Moment, np.random.Generator], Any]
 Vector: TypeAlias = tuple[float, ...] | list[float] | np.ndarray
 
-STATES = ("agent", "object", "angle")  # of both observations of a triple
+STATES = ("agent", "object", "angle", "heading")  # of both observations of a triple
 READINGS = (*STATES, "visible", "contact")
 
 
@@ -22,6 +22,9 @@ class Stepping:
     agent_position: Reader | None = None
     """The agent's position [n]; the triple's action is its change. Default: info["displacement"] if the environment
     reports it, else the action itself."""
+    agent_heading: Reader | None = None
+    """The direction in which the agent faces, radians. With it, and a position in the plane, the triple's action is
+    (forward, sideways, turn) along the agent's own axes; train with group="se2"."""
     observation: Reader | None = None
     """The observation, such as "observation:pixels" of a dictionary, or "render". Default: the whole observation."""
     aggregate: int = 1
@@ -39,9 +42,9 @@ class Stepping:
     approach_share: float = 0.5
     """Share of triples that use `approach`; the others have random actions."""
     truth: Mapping[str, Reader] | None = None
-    """Readings of the true states agent, object, angle, visible and contact, for evaluation. The object is visible if
-    it can be seen in the triple's first observation. A triple is in contact if any of its steps is; "moved" counts
-    every motion of the object as a contact. Default: the entries of info with these names; {} for none."""
+    """Readings of the true states agent, heading, object, angle, visible and contact, for evaluation. The object is
+    visible if it can be seen in the triple's first observation. A triple is in contact if any of its steps is; "moved"
+    counts every motion of the object as a contact. Default: the entries of info with these names; {} for none."""
 
     def __post_init__(self) -> None:
         for name in ("aggregate", "settle"):
@@ -56,7 +59,11 @@ class Stepping:
             raise ValueError(f"approach is {self.approach!r}; allowed is a function of a Moment and a numpy Generator")
         if self.observation is not None and self.observation != "render":
             check_reader("observation", self.observation)
-        named = {"agent_position": self.agent_position} | {f"watch {i}": x for i, x in enumerate(self.watched)}
+        if self.agent_heading is not None and self.agent_position is None:
+            raise ValueError(f"agent_heading is {self.agent_heading!r}; give agent_position too")
+        named = {"agent_position": self.agent_position, "agent_heading": self.agent_heading} | {
+            f"watch {i}": x for i, x in enumerate(self.watched)
+        }
         named |= {"hold": self.hold} if isinstance(self.hold, str) else {}
         for name, reader in named.items():
             if reader is not None:
@@ -70,7 +77,7 @@ class Stepping:
         if wrong or "object" not in self.truth or not ("agent" in self.truth or self.agent_position):
             raise ValueError(
                 f"truth has {', '.join(sorted(self.truth))}; needed are object and, without agent_position, agent; "
-                "optional are angle, visible and contact"
+                "optional are heading, angle, visible and contact"
             )
         for name, reader in self.truth.items():
             if (name, reader) != ("contact", "moved"):

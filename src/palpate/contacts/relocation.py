@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palpate.geometry import Segment
+from palpate.groups.base import Group
 
 SEARCH_AT = (0.25, 0.35, 0.45, 0.55, 0.65)  # shares of the run at which a better place is searched
 WINDOW = 4096  # stored triples
@@ -32,12 +32,13 @@ class Place(NamedTuple):
 
 
 class Recent(nn.Module):
-    """The last triples of training: paths, relative positions and changes; device work only."""
+    """The last triples of training: actions, relative positions and changes; device work only."""
 
-    def __init__(self, count: int, n: int) -> None:
+    def __init__(self, count: int, group: Group) -> None:
         super().__init__()
-        self.start = nn.Buffer(torch.zeros(WINDOW, n))
-        self.move = nn.Buffer(torch.zeros(WINDOW, n))
+        self.group, n = group, group.n
+        self.start = nn.Buffer(torch.zeros(WINDOW, group.pose_width))
+        self.action = nn.Buffer(torch.zeros(WINDOW, group.complete(torch.zeros(group.action_width)).shape[-1]))
         self.object = nn.Buffer(torch.zeros(WINDOW, count, n))
         self.apart = nn.Buffer(torch.zeros(WINDOW, count, 2 * n))  # objects relative to the agent, in o and in o'
         self.changed = nn.Buffer(torch.zeros(WINDOW, count, dtype=torch.bool))
@@ -46,12 +47,15 @@ class Recent(nn.Module):
         self.since = nn.Buffer(torch.zeros(count, dtype=torch.long))  # rows stored before each object started anew
 
     @torch.no_grad()
-    def store(self, path: Segment, position: Tensor, apart: Tensor, apart_next: Tensor, changed: Tensor) -> None:
-        """Store a batch with positions [b, k, n] in o and positions relative to the agent, in o and in o'."""
+    def store(
+        self, start: Tensor, a: Tensor, position: Tensor, apart: Tensor, apart_next: Tensor, changed: Tensor
+    ) -> None:
+        """Store a batch: actions from the poses `start`, the objects' positions [b, k, n] in o, and their positions
+        relative to the agent, in o and in o'."""
         count = min(len(changed), WINDOW)
         rows = (self.next + torch.arange(count, device=changed.device)) % WINDOW
-        columns = (path.start, path.move, position, torch.cat((apart, apart_next), -1), changed)
-        for kept, column in zip((self.start, self.move, self.object, self.apart, self.changed), columns, strict=True):
+        columns = (start, a, position, torch.cat((apart, apart_next), -1), changed)
+        for kept, column in zip((self.start, self.action, self.object, self.apart, self.changed), columns, strict=True):
             kept.index_copy_(0, rows, column[-count:].to(kept.dtype))
         self.next.add_(count)
 
@@ -78,7 +82,7 @@ class Recent(nn.Module):
         count, since = min(int(self.next), WINDOW), int(self.since[index])
         if count < FEWEST or (since > 0 and int(self.next) - since < WINDOW):
             return None
-        path = Segment(self.start[:count], self.move[:count])
+        path = self.group.path(self.start[:count], self.action[:count])
         position, changed = self.object[:count, index], self.changed[:count, index]
         n = position.shape[1]
         cells = torch.stack([_cells(x) for x in self.apart[:count, index].split(n, 1)])  # [2, N, c]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palpate.data.files import member, new_file, read_from
+from palpate.data.files import OF_AGENT, member, new_file, read_from
 from palpate.data.sources import Resident, Source
 from palpate.data.stream import Stream, World
 from palpate.data.transitions import Batch, Index, Transitions, positions
@@ -23,7 +23,7 @@ from palpate.data.transitions import Batch, Index, Transitions, positions
 class Truth(NamedTuple):
     """True states of N triples, in the action's unit; None where unknown.
 
-    For k objects, all fields except the agent's have an object axis: positions [N, k, n], other fields [N, k].
+    For k objects, all fields except those of the agent have an object axis: positions [N, k, n], others [N, k].
     """
 
     agent: Tensor  # [N, n]
@@ -34,6 +34,8 @@ class Truth(NamedTuple):
     object_next: Tensor | None = None  # [N, n]
     angle_next: Tensor | None = None  # [N]
     visible: Tensor | None = None  # [N] bool: the object can be seen in o
+    heading: Tensor | None = None  # [N] direction in which the agent faces, radians
+    heading_next: Tensor | None = None  # [N]
 
     @property
     def objects(self) -> Tensor:
@@ -45,7 +47,7 @@ class Truth(NamedTuple):
         if self.object.dim() != 3 or self.object.shape[1] != 1:
             return self
         known = self.known()
-        return Truth(**{name: x if name.startswith("agent") else x.squeeze(1) for name, x in known.items()})
+        return Truth(**{name: x if name.startswith(OF_AGENT) else x.squeeze(1) for name, x in known.items()})
 
     @property
     def angles(self) -> Tensor | None:
@@ -95,9 +97,11 @@ class Labelled:
         self.truth = Truth(**fields).squeezed()
         fields = self.truth.known()
         objects = self.truth.object.shape[1:-1] if self.truth.object.dim() == 3 else ()  # (k,) with an object axis
+        # The actions of an agent that turns have as many numbers as the group says, not as a position.
+        dimension = transitions.n if self.truth.heading is None else 2
         for name, x in fields.items():
-            per_object = () if name.startswith("agent") else objects
-            per_row = () if name in ("angle", "angle_next", "contact", "visible") else (transitions.n,)
+            per_object = () if name.startswith(OF_AGENT) else objects
+            per_row = (dimension,) if name.startswith(("agent", "object")) else ()
             shape = (len(transitions), *per_object, *per_row)
             if x.shape != shape:
                 raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}")

@@ -4,10 +4,12 @@ Legend: N triples, n dimension of the action.
 """
 
 import numpy as np
+from torch import Tensor
 
 from palpate.choices import LARGE_SIDE, SMALL_SIDE, shrink_to
 from palpate.data.transitions import Transitions
 from palpate.findings import Rule
+from palpate.groups.base import Group
 
 STILL = 1e-3  # of the actions' root mean square: a shorter action counts as no motion
 CONTRADICTION = 0.3  # of the same: difference between two displacements of the same two observations
@@ -75,6 +77,14 @@ ARRAY_RULES = (
         below=(1e-3, 1e-3),
     ),
     Rule(
+        "never-turns",
+        "turn_rms",
+        "the agent hardly ever turns",
+        "Its heading cannot be learned from such moves. If it never turns, leave out the turns and use "
+        "group='translations'; otherwise collect moves with turns, in radians.",
+        below=(0.02, 1e-3),
+    ),
+    Rule(
         "one-dimension",
         "dimensions",
         "the actions have one number: the agent cannot pass the object without contact, so position and radius cannot "
@@ -124,34 +134,47 @@ def goes_on(pair: np.ndarray) -> np.ndarray:
     return np.append(pair[:-1, 1] == pair[1:, 0], False)
 
 
-def measure_arrays(triples: Transitions, pair: np.ndarray) -> dict[str, float]:
+def measure_arrays(triples: Transitions, pair: np.ndarray, group: Group) -> dict[str, float]:
     """Measurements for `ARRAY_RULES`, from `fingerprints` [N, 2]; some are left out for constant arrays."""
-    a = triples.action.double().numpy()
-    length = np.sqrt((a**2).sum(1))
-    unit = float(np.sqrt((length**2).mean()))
+    action = triples.action.double()
+    a, driven = action.numpy(), group.length2(action).sqrt().numpy()
+    unit = float(np.sqrt((driven**2).mean()))
+    turn = _turns(group, action)
+    length = np.hypot(driven, unit * turn)
     whole = np.concatenate((pair, triples.action.numpy().view(np.int32)), 1)
     different = len(np.unique(whole, axis=0))
     seen = {
         "triples": float(len(a)),
         "different_triples": float(different),
         "different_observations": float(len(np.unique(pair))),
-        "dimensions": float(a.shape[1]),
+        "dimensions": float(group.n),
         "action_rms": unit,
     } | _size(triples.observation_shape)
+    turns = group.heading(group.origin()) is not None
+    if turns:
+        seen["turn_rms"] = float(np.sqrt((turn**2).mean()))
     if unit == 0 or seen["different_observations"] == 1:
         return seen
     moved = length > STILL * unit
     # The eigenvalue of an unused axis may be slightly negative, and its root NaN.
-    spread = np.sqrt(np.linalg.eigvalsh(a.T @ a / len(a)).clip(min=0))
+    if not turns:  # an agent that turns need not move sideways
+        spread = np.sqrt(np.linalg.eigvalsh(a.T @ a / len(a)).clip(min=0))
+        seen["flattest_axis"] = float(spread[0] / spread[-1])
     return seen | {
         "idle": float(1 - moved.mean()),
         "unchanged": float(((pair[:, 0] == pair[:, 1]) & moved).mean()),
         "duplicates": 1 - different / len(a),
         "contradictions": _contradicted(pair, a, CONTRADICTION * unit),
-        "flattest_axis": float(spread[0] / spread[-1]),
         "extreme_actions": max(_extreme_share(column) for column in a.T),
         "in_order": float(goes_on(pair).mean()),
     }
+
+
+def _turns(group: Group, action: Tensor) -> np.ndarray:
+    """How far each action turns the agent, [N] radians; 0 for a group without headings."""
+    start = group.origin().to(action)
+    before, after = (group.heading(z) for z in (start, group.act(start.expand(len(action), -1), action)))
+    return np.zeros(len(action)) if before is None or after is None else (after - before).numpy()
 
 
 def _size(shape: tuple[int, ...]) -> dict[str, float]:

@@ -7,18 +7,17 @@ import time
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from palpate.config import ObjectiveConfig
 from palpate.data.transitions import Transitions
-from palpate.doctor.probe import PROBE_BATCH, STEPS, Trial, chosen, small
+from palpate.doctor.following import followed, held_outputs
+from palpate.doctor.probe import Trial, chosen, small
 from palpate.doctor.verdict import FOLLOWS
 from palpate.findings import Finding
-from palpate.networks import Branch, make_encoder
 from palpate.quality import examine
 
 CAUSE_SECONDS = 20.0  # of this thread
 FEWEST = 300  # rows with a row before and a row after
-LEARNING_RATE = 3e-3
 SHIFT, CERTAIN = 0.06, 5.0  # rows, and standard errors, from which a shift is reported; good logs stay below 0.025 rows
 FEWEST_HELD = 200  # rows from which a shift is estimated
 
@@ -135,43 +134,16 @@ def residuals(triples: Transitions, inner: np.ndarray) -> dict[str, float]:
     rows = inner[chosen(len(inner))]
     beside = np.stack((action[rows - 1], action[rows], action[rows + 1]), 1)  # [b, 3, n]
     mixed = np.einsum("hr,brn->bhn", np.array(list(CANDIDATES.values()), np.float32), beside)
-    trial = Trial(small(triples, inner), time.thread_time() + CAUSE_SECONDS, progress=False)
+    trial = Trial(small(triples, inner), time.thread_time() + CAUSE_SECONDS, progress=False, scene=ObjectiveConfig())
     held, kept = (torch.from_numpy(mixed)[part] for part in (trial.held_rows, trial.kept_rows))
     scale = kept.square().sum(2).mean(0).sqrt().clamp(min=1e-30)[:, None]  # [h, 1]
-    branch = _followed(trial, kept / scale)
-    with torch.no_grad():
-        moved = torch.cat([_moved(trial, branch, *pair) for pair in _blocks(trial.held.o, trial.held.o_next)])
-        left = (moved - (held / scale).flatten(1)).unflatten(1, (len(CANDIDATES), -1)).square().sum(2)
-        whole = (held / scale).square().sum(2).mean(0)
+    target = (kept / scale).flatten(1)
+    branch = followed(
+        trial,
+        target.shape[1],
+        lambda before, after, rows: (after - before - target[rows]).square().sum(1).mean(),
+    )
+    before, after = held_outputs(trial, branch)
+    left = (after - before - (held / scale).flatten(1)).unflatten(1, (len(CANDIDATES), -1)).square().sum(2)
+    whole = (held / scale).square().sum(2).mean(0)
     return dict(zip(CANDIDATES, (left.mean(0) / whole.clamp(min=1e-30)).sqrt().tolist(), strict=True))
-
-
-def _followed(trial: Trial, moves: Tensor) -> Branch:
-    """A network whose output moves by `moves` [b, h, n] from o to o'."""
-    torch.manual_seed(0)
-    encoder = make_encoder(trial.model.config) if trial.picture else type(trial).vector_encoder(trial.kept.o.shape[1])
-    branch, target = Branch(encoder, moves[0].numel()), moves.flatten(1)
-    optimizer = torch.optim.AdamW(branch.parameters(), lr=LEARNING_RATE)
-    generator, steps = torch.Generator().manual_seed(0), STEPS[trial.picture]
-    size = min(PROBE_BATCH, len(target))
-    for step in range(steps):
-        if time.thread_time() > trial.deadline:
-            break
-        for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * (1 - step / steps)
-        rows = torch.randint(len(target), (size,), generator=generator)
-        moved = _moved(trial, branch, trial.kept.o[rows], trial.kept.o_next[rows])
-        loss = (moved - target[rows]).square().sum(1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return branch.eval()
-
-
-def _moved(trial: Trial, branch: Branch, o: Tensor, o_next: Tensor) -> Tensor:
-    before, after = branch(trial.model.inputs(torch.cat((o, o_next)))).chunk(2)
-    return after - before
-
-
-def _blocks(*columns: Tensor) -> list[tuple[Tensor, ...]]:
-    return list(zip(*(x.split(256) for x in columns), strict=True))

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from palpate.config import GroupName, Motion, ObjectiveConfig
 from palpate.data.logs.log import open_log
 from palpate.data.transitions import Transitions
 from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_arrays
@@ -14,9 +15,11 @@ from palpate.doctor.causes import cause, small_shift
 from palpate.doctor.commands import note
 from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, measure_demonstrations
 from palpate.doctor.examples import Arrays, Probed, examples
+from palpate.doctor.frames import frames
 from palpate.doctor.probe import Trial, chosen, small
 from palpate.doctor.verdict import judge, undecided
 from palpate.findings import Finding
+from palpate.groups import group_of_actions
 from palpate.networks import one_thread
 
 ABOUT_ACTIONS = ("not-displacements", "saturated-actions", "changing-scale")
@@ -67,25 +70,35 @@ def _plain(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}"
 
 
-def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, progress: bool = False) -> Checkup:
+def check(
+    data: Transitions | str | os.PathLike[str],
+    *,
+    group: GroupName = "translations",
+    motion: Motion = "arc",
+    probe: bool = True,
+    progress: bool = False,
+) -> Checkup:
     """Findings about a log, from its arrays and from less than a minute of training.
 
-    The training run is left out if `probe` is off or if the arrays have blocking problems. No check can detect a frame
-    that is scaled or mirrored as a whole: it explains the triples as well as the right one.
+    `group` and `motion` are those of `fit`. The training run is left out if `probe` is off or if the arrays have
+    blocking problems. No check can detect a frame that is scaled or mirrored as a whole: it explains the triples as
+    well as the right one.
     """
     if isinstance(data, str | os.PathLike):
         with open_log(data) as opened:
-            return check(opened, probe=probe, progress=progress)
+            return check(opened, group=group, motion=motion, probe=probe, progress=progress)
     if not isinstance(data, Transitions):
         raise ValueError(f"data is {data!r}; allowed are Transitions (Labelled has .transitions) or a file of them")
+    scene = ObjectiveConfig(group=group, motion=motion)
+    scene.dimension(data.n)  # refuses actions that are not the group's
     pair = fingerprints(data)
-    measured = measure_arrays(data, pair)
+    measured = measure_arrays(data, pair, group_of_actions(data.n, scene))
     findings = [finding for rule in ARRAY_RULES for finding in rule.judge(measured)] + note(data)
     rows = examples(findings, Arrays(data, pair, measured).shows)
     checkup = Checkup(findings=findings, measured=measured, rows=rows)
     if probe and checkup.good:
         with one_thread():
-            found = _look(data, goes_on(pair), progress)
+            found = _look(data, goes_on(pair), progress, scene)
         checkup = Checkup(
             findings=findings + found.findings,
             measured=measured | found.measured,
@@ -96,10 +109,10 @@ def check(data: Transitions | str | os.PathLike[str], *, probe: bool = True, pro
     return checkup
 
 
-def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> Checkup:
+def _look(triples: Transitions, follows: np.ndarray, progress: bool, scene: ObjectiveConfig) -> Checkup:
     """What a short training run finds. It is not `probed` if the run was too short to be judged."""
     deadline = time.thread_time() + SECONDS
-    trial = Trial(small(triples, np.arange(len(triples))), deadline, progress)
+    trial = Trial(small(triples, np.arange(len(triples))), deadline, progress, scene)
     trial.train(first=True)
     seen = trial.measure()
     if trial.done and undecided(seen) and trial.train(first=False):
@@ -111,13 +124,16 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool) -> Checkup:
     rows, episode = chosen(len(triples)), episodes_of(triples, follows)
     seen |= measure_demonstrations(trial, rows, episode)
     findings = judge_demonstrations(seen, judge(seen))
-    if any(finding.name in ABOUT_ACTIONS for finding in findings):
+    turns, doubtful = scene.group == "se2", any(finding.name in ABOUT_ACTIONS for finding in findings)
+    found, residuals = frames(triples, scene) if turns or doubtful else (None, {})
+    others: list[Finding] = []  # positions learned from actions that mean something else say nothing
+    if found is None and doubtful and not turns:
         found, residuals = cause(triples, follows)
-        if found is not None:
-            seen |= residuals
-            findings = [found, *(finding for finding in findings if finding.name not in ABOUT_ACTIONS)]
-    else:
+        others = [finding for finding in findings if finding.name not in ABOUT_ACTIONS]
+    elif not (turns or doubtful):
         late, shift = small_shift(trial, rows, triples, follows)
         seen, findings = seen | shift, findings + late
+    if found is not None:
+        seen, findings = seen | residuals, [found, *others]
     shown = examples(findings, Probed(trial, rows, episode).shows) if findings else {}
     return Checkup(findings=findings, measured=seen, probed=True, rows=shown)

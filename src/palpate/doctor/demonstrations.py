@@ -10,6 +10,7 @@ from torch import Tensor
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor.probe import RELATED, Trial
 from palpate.findings import Finding, Rule
+from palpate.groups.base import Group
 from palpate.methods.base import Examination
 from palpate.quality import boundary, examine
 
@@ -66,12 +67,12 @@ def measure_demonstrations(trial: Trial, rows: np.ndarray, episode: np.ndarray |
     assert seen is not None
     group = trial.model.group
     a = batch.a.double()
-    found = _breadth(group.position(seen.agent)) if a.shape[1] > 1 else {}
+    found = _breadth(group.position(seen.agent)) if group.n > 1 else {}
     if episode is not None:
         number = torch.from_numpy(np.unique(episode[row], return_inverse=True)[1])
         w, w_next = (torch.cat([trial.model.scene(o)[:, 0] for o in side.split(256)]) for side in batch[::2])
         place = group.position(seen.agent)
-        found |= _misses(seen, place, a, number) | _scenes(w, w_next, place, number)
+        found |= _misses(group, seen, a, number) | _scenes(w, w_next, place, number)
     return found
 
 
@@ -100,7 +101,7 @@ def _breadth(place: Tensor) -> dict[str, float]:
     return {"width_over_length": width / max(length, 1e-30), "width": width, "length": length}
 
 
-def _misses(seen: Examination, start: Tensor, a: Tensor, number: Tensor) -> dict[str, float]:
+def _misses(group: Group, seen: Examination, a: Tensor, number: Tensor) -> dict[str, float]:
     """The share of misses among the paths that touch or nearly touch the object, and of episodes with a contact."""
     visible = seen.visible[:, 0]
     contact = seen.contact[:, 0] & visible
@@ -108,8 +109,8 @@ def _misses(seen: Examination, start: Tensor, a: Tensor, number: Tensor) -> dict
     if int(contact.sum()) < FEWEST_CONTACTS or not free.any():
         return {}
     radius = boundary(seen.distance[visible, 0], contact[visible]).radius
-    ahead = seen.objects[:, 0] - start
-    along = (ahead * a).sum(1) / a.square().sum(1).clamp(min=1e-30)
+    ahead, move = group.seen(seen.agent, seen.objects[:, 0]), group.displacement(a)
+    along = (ahead * move).sum(1) / move.square().sum(1).clamp(min=1e-30)
     passes = free & (along > 0) & (along < 1) & (seen.distance[:, 0] < NEAR * radius)
     judged = number.bincount() >= SEEN_ROWS
     touched = torch.zeros(len(judged)).index_add_(0, number, contact.float()) > 0

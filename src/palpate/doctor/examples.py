@@ -13,6 +13,7 @@ from torch import Tensor
 from palpate.contacts.split import SMALLEST
 from palpate.data.transitions import Transitions
 from palpate.doctor.arrays import CONTRADICTION, STILL
+from palpate.doctor.frames import WORDS
 from palpate.doctor.probe import RELATED, Trial, reached, stray
 from palpate.findings import Finding
 from palpate.quality import boundary, examine
@@ -20,8 +21,19 @@ from palpate.quality import boundary, examine
 EXAMPLES = 8  # rows of a finding, at most
 # Findings about the whole log: no row shows them better than another.
 WHOLE = frozenset(
-    ("too-few", "no-motion", "constant-observation", "flat", "one-dimension", "many-dimensions", "large-pictures")
+    (
+        "too-few",
+        "no-motion",
+        "constant-observation",
+        "flat",
+        "one-dimension",
+        "many-dimensions",
+        "large-pictures",
+        "never-turns",
+    )
 ) | {"own-actions", "no-contacts"}
+
+ABOUT_FRAMES = tuple(name for name, _, _ in WORDS.values())
 
 Shows = Mapping[str, Callable[[], list[int]]]
 
@@ -115,7 +127,8 @@ class Probed:
             "corridor": self._ends,
         }
         found |= dict.fromkeys(
-            ("not-displacements", "changing-scale", "shifted-actions", "target-actions"), self._unfollowed
+            ("not-displacements", "changing-scale", "shifted-actions", "target-actions", *ABOUT_FRAMES),
+            self._unfollowed,
         )
         shows = {name: partial(self._of_log, rows) for name, rows in found.items()}
         return {**shows, "moved-between-episodes": self._first_of_episodes}
@@ -132,7 +145,8 @@ class Probed:
         """How much of a long action is missing."""
         group, seen, a = self._trial.model.group, self._seen, self._trial.held.a.double()
         length2 = group.length2(a)
-        missing = length2 - (group.between(seen.agent, seen.agent_next) * a).sum(1)
+        moved = group.displacement(group.between(seen.agent, seen.agent_next))
+        missing = length2 - (moved * group.displacement(a)).sum(1)
         return torch.where(length2 >= length2.quantile(0.8), missing, -torch.inf)
 
     def _strays(self) -> Tensor:

@@ -4,6 +4,7 @@ Legend: b triples, n ambient dimension, m dimension of W.
 """
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ LINKS = 8  # linked neighbours
 class Trial:
     """A small model, trained for a short time on some rows, and judged by the others."""
 
-    def __init__(self, rows: Batch, deadline: float, progress: bool) -> None:
+    def __init__(self, rows: Batch, deadline: float, progress: bool, scene: ObjectiveConfig) -> None:
         order = torch.randperm(len(rows.a), generator=torch.Generator().manual_seed(0))
         count = min(HELD_ROWS, len(order) // 5)
         self.held_rows, self.kept_rows = order[:count], order[count:]
@@ -46,7 +47,8 @@ class Trial:
         unit = float(rows.a.square().sum(1).mean().sqrt())
         torch.manual_seed(0)
         # In one dimension any radius will do: the position is not judged.
-        n = rows.a.shape[1]
+        self.scene, actions = scene, rows.a.shape[1]
+        n = scene.dimension(actions)
         radius = unit / 4 if n == 1 else None
         self.model = _Probe(
             ModelConfig(
@@ -54,7 +56,8 @@ class Trial:
                 observation_shape=tuple(rows.o.shape[1:]),
                 observation_dtype="float32",
                 n=n,
-                objective=ObjectiveConfig(body="ball", radius=radius, refine=False, rest_floor=rest_floor(n)),
+                actions=actions,
+                objective=replace(scene, body="ball", radius=radius, refine=False, rest_floor=rest_floor(n)),
             )
         )
         if not self.picture:
@@ -107,6 +110,7 @@ class Trial:
     def measure(self) -> dict[str, float]:
         """Measurements on rows that were not trained on; lengths relative to the actions' root mean square."""
         seen, unit, group = examine(self.model, self.held), float(self.model.inputs.unit), self.model.group
+        action = self.held.a.double()
         assert seen is not None
         w, w_next = (torch.cat([self.model.scene(o)[:, 0] for o in side.split(256)]) for side in self.held[::2])
         unrelated = (w - w.roll(1, 0)).square().sum(1).double()
@@ -116,9 +120,9 @@ class Trial:
         found = {
             "probe_steps": float(self.steps),
             "held_rows": float(len(contact)),
-            "residual": residual(group, seen, self.held.a) / unit,
-            "reach_of_long_moves": _evenness(group, seen, self.held.a.double()),
-            "direction": _direction(group, seen, self.held.a.double()),
+            "residual": residual(group, seen.agent, action, seen.agent_next, unit) / unit,
+            "reach_of_long_moves": _evenness(group, seen, action),
+            "direction": _direction(group, seen, action),
             "scene_spread": float(unrelated.median()),
             "moving_share": float((moved > unrelated.quantile(RELATED)).double().mean()),
             "contact_share": float(contact.double().mean()),
@@ -167,8 +171,8 @@ def small(triples: Transitions, rows: np.ndarray) -> Batch:
 
 def _evenness(group: Group, seen: Examination, action: Tensor) -> float:
     """Distance along the action per length of action: of the longest fifth of moves over the shortest two fifths."""
-    length = group.length2(action).sqrt()
-    along = (group.between(seen.agent, seen.agent_next) * action).sum(1)
+    length, move = group.length2(action).sqrt(), group.displacement(action)
+    along = (group.displacement(group.between(seen.agent, seen.agent_next)) * move).sum(1)
 
     def gain(rows: Tensor) -> Tensor:
         return along[rows].sum() / length[rows].square().sum().clamp(min=1e-12)
@@ -179,7 +183,8 @@ def _evenness(group: Group, seen: Examination, action: Tensor) -> float:
 
 def _direction(group: Group, seen: Examination, action: Tensor) -> float:
     """Median cosine of the angle between a displacement and its action."""
-    return float(F.cosine_similarity(group.between(seen.agent, seen.agent_next), action).median())
+    moved = group.displacement(group.between(seen.agent, seen.agent_next))
+    return float(F.cosine_similarity(moved, group.displacement(action)).median())
 
 
 def reached(w: Tensor, contact: Tensor) -> Tensor | None:

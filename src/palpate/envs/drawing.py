@@ -6,7 +6,7 @@ Legend: b batch, p side of a shape's patch in pixels, h and w picture height and
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ FIGURE = (
     ((0.0, -0.30), (-0.38, -0.76), 0.14),  # legs
     ((0.0, -0.30), (0.38, -0.76), 0.14),
 )
+# A robot that faces along x: a body, and a nose at its front.
+ROBOT = (((-0.38, 0.0), (0.38, 0.0), 0.60),)
+NOSE = (((0.28, 0.0), (0.66, 0.0), 0.20),)
+Capsule = tuple[tuple[float, float], tuple[float, float], float]
 
 
 def paint(
@@ -49,14 +53,24 @@ def paint(
     canvas.scatter_(2, index, (under + alpha * (shade - under) + 0.5).to(torch.uint8))
 
 
-def paint_figure(canvas: Tensor, centre: Tensor, radius: float, colour: tuple[int, int, int]) -> None:
-    """The agent's figure: the union of its capsules, from their signed distances."""
+def paint_figure(
+    canvas: Tensor,
+    centre: Tensor,
+    radius: float,
+    colour: tuple[int, int, int],
+    figure: Sequence[Capsule] = FIGURE,
+    heading: Tensor | None = None,
+) -> None:
+    """An agent's figure, turned to its heading [b] if it has one: the union of its capsules."""
     size = math.isqrt(canvas.shape[2])
 
     def coverage(at: Offsets) -> Tensor:
         x, y = at[0] / radius, at[1] / radius
+        if heading is not None:
+            cos, sin = heading.cos()[:, None, None], heading.sin()[:, None, None]
+            x, y = cos * x + sin * y, cos * y - sin * x
         gaps = []
-        for (x0, y0), (x1, y1), thickness in FIGURE:
+        for (x0, y0), (x1, y1), thickness in figure:
             dx, dy = x1 - x0, y1 - y0
             length2 = dx * dx + dy * dy or 1.0  # the head is a point
             t = (((x - x0) * dx + (y - y0) * dy) / length2).clamp(0, 1)

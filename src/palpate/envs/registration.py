@@ -14,6 +14,7 @@ from palpate.envs.options import configured
 from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.sprites import Sprites, SpritesConfig
 from palpate.envs.table import Table, TableConfig
+from palpate.envs.turning import SpritesTurning, TurningConfig
 
 SPRITES: dict[str, dict[str, Any]] = {
     "palpate/Sprites-v0": {},
@@ -21,6 +22,8 @@ SPRITES: dict[str, dict[str, Any]] = {
     "palpate/SpritesAnisotropic-v0": {"body": "rectangle"},
 }
 MANY: dict[str, dict[str, Any]] = {"palpate/SpritesMany-v0": {}}
+TURNING: dict[str, dict[str, Any]] = {"palpate/SpritesTurning-v0": {}}
+DRAWN = SPRITES | MANY | TURNING  # worlds that draw batches
 SOCCER: dict[str, dict[str, Any]] = {
     "palpate/Soccer-v0": {"view": "third"},
     "palpate/SoccerFirstPerson-v0": {"view": "first"},
@@ -29,6 +32,7 @@ TABLE: dict[str, dict[str, Any]] = {"palpate/Table-v0": {}}
 KINDS: tuple[tuple[dict[str, dict[str, Any]], Any, Any], ...] = (
     (SPRITES, Sprites, SpritesConfig),
     (MANY, SpritesMany, ManyConfig),
+    (TURNING, SpritesTurning, TurningConfig),
     (SOCCER, Soccer, SoccerConfig),
     (TABLE, Table, TableConfig),
 )
@@ -37,21 +41,24 @@ TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes tha
 
 def register() -> None:
     """Register the ids with Gymnasium; `import palpate.envs` does so."""
-    for shell, worlds in (("SpritesEnv", SPRITES), ("ManyEnv", MANY), ("SoccerEnv", SOCCER), ("TableEnv", TABLE)):
+    shells = {"SpritesEnv": SPRITES, "ManyEnv": MANY, "TurningEnv": TURNING, "SoccerEnv": SOCCER, "TableEnv": TABLE}
+    for shell, worlds in shells.items():
         for name, options in worlds.items():
             gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
     for name, options in TASKS.items():
         gymnasium.register(name, "palpate.envs.goal:SoccerGoalEnv", kwargs=options, max_episode_steps=MAX_STEPS)
 
 
-def stream_world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) -> Sprites | SpritesMany:
+def stream_world(
+    env_id: str, *, device: torch.device | str = "cpu", **options: Any
+) -> Sprites | SpritesMany | SpritesTurning:
     """A world fast enough to train on directly."""
     if env_id in SOCCER | TABLE:
         raise ValueError(
             f"env is {env_id!r}, which is simulated triple by triple, too slowly for streaming: first "
             f"`palpate collect {env_id} --out log.h5`, then `palpate train --data log.h5`"
         )
-    made: Sprites | SpritesMany = world(env_id, device=device, **options)
+    made: Sprites | SpritesMany | SpritesTurning = world(env_id, device=device, **options)
     made.recipe = {"env": env_id, **options}
     return made
 
@@ -86,17 +93,12 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
 
     Typed as Any: the id determines the type.
     """
-    worlds = SPRITES | MANY | SOCCER | TABLE
+    worlds = DRAWN | SOCCER | TABLE
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         others = "" if env_id.startswith("palpate/") else "; one of another package is written MODULE:ID"
         raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}{others}")
-    options = worlds[env_id] | options
-    if env_id in SOCCER:
-        return Soccer(configured(SoccerConfig, options))
-    if env_id in TABLE:
-        return Table(configured(TableConfig, options))
-    if env_id in MANY:
-        return SpritesMany(configured(ManyConfig, options), device)
-    return Sprites(configured(SpritesConfig, options), device)
+    kind, config = next((kind, config) for ids, kind, config in KINDS if env_id in ids)
+    settings = configured(config, worlds[env_id] | options)
+    return kind(settings, device) if env_id in DRAWN else kind(settings)

@@ -13,6 +13,7 @@ from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.soccer.config import AGENT_RANGE
 from palpate.envs.sprites import AGENT_RADIUS, Sprites, SpritesConfig
 from palpate.envs.table import Table, TableConfig
+from palpate.envs.turning import MOST_TURN, SpritesTurning, TurningConfig
 
 
 class _Shell(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -37,12 +38,13 @@ class _Drawn(_Shell):
     `displacement`, how far the agent moved before the border stopped it, and `contact`.
     """
 
-    def __init__(self, render_mode: str | None, world: Sprites | SpritesMany) -> None:
+    def __init__(self, render_mode: str | None, world: Sprites | SpritesMany | SpritesTurning) -> None:
         super().__init__(render_mode)
         self.world: Any = world
-        size, most = world.config.size, 1 - 2 * AGENT_RADIUS
+        size = world.config.size
+        most = np.array([1 - 2 * AGENT_RADIUS, 1 - 2 * AGENT_RADIUS, MOST_TURN][: world.n], np.float32)
         self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
-        self.action_space = gymnasium.spaces.Box(-most, most, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-most, most, dtype=np.float32)
         self._generator = torch.Generator()
 
     def reset(
@@ -55,7 +57,8 @@ class _Drawn(_Shell):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._require_reset()
-        triple = self.world.step(self.scene, torch.from_numpy(displacement(action))[None], self._generator)
+        move = torch.from_numpy(displacement(action, self.world.n))
+        triple = self.world.step(self.scene, move[None], self._generator)
         self.scene = type(self.scene)(*(getattr(triple, f"{name}_next") for name in self.scene._fields))
         told = {"displacement": triple.displacement[0].numpy(), "contact": triple.contact[0].tolist()}
         return self._picture(), 0.0, False, False, self._info() | told
@@ -83,6 +86,14 @@ class ManyEnv(_Drawn):
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         super().__init__(render_mode, SpritesMany(configured(ManyConfig, options)))
+
+
+class TurningEnv(_Drawn):
+    """One scene of SpritesTurning. An action is (forward, sideways, turn) along the robot's own axes; `displacement` in
+    `info` is the part of it until the border stopped the robot. `info` also holds the true `heading`."""
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(render_mode, SpritesTurning(configured(TurningConfig, options)))
 
 
 class _Simulated(_Shell):
@@ -183,8 +194,8 @@ class TableEnv(_Simulated):
         return super()._info() | {"visible": bool(self.world.visible(self.scene)[0])}
 
 
-def displacement(action: np.ndarray) -> np.ndarray:
+def displacement(action: np.ndarray, count: int = 2) -> np.ndarray:
     move = np.asarray(action, dtype=np.float32)
-    if move.shape != (2,) or not np.isfinite(move).all():
-        raise ValueError(f"action is {action!r}; allowed are two finite numbers, the agent's displacement")
+    if move.shape != (count,) or not np.isfinite(move).all():
+        raise ValueError(f"action is {action!r}; allowed are {count} finite numbers, the agent's move")
     return move

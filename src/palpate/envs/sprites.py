@@ -115,7 +115,7 @@ class Sprites:
         return self._arrange(
             torch.rand(shape, generator=generator, device=self.device),
             torch.rand(count, generator=generator, device=self.device),
-            self._landing_numbers(count, generator),
+            self.landing_numbers(count, generator),
         )
 
     def _arrange(self, numbers: Tensor, coin: Tensor, landing: Tensor) -> Triple:
@@ -124,17 +124,17 @@ class Sprites:
         This is rejection sampling without a loop. In one triple of 1e9 no candidate is of the wanted class, and the
         triple is of the other class.
         """
-        scene = Scene(self._roam(numbers[..., 0:2]), *self._place(numbers[..., 2:5]))
-        target = self._roam(numbers[..., 5:7])
+        scene = Scene(self.roam(numbers[..., 0:2]), *self.place(numbers[..., 2:5]))
+        target = self.roam(numbers[..., 5:7])
         touched = self.touches(scene, target - scene.agent)  # [b, k]
-        score = self._apart(scene).int()
+        score = self.apart(scene).int()
         if self.config.contact_share is not None:
             score = score + score * (touched == (coin < self.config.contact_share)[:, None])
         best = score.argmax(dim=1, keepdim=True)  # [b, 1]
         at = best[..., None].expand(-1, -1, 2)
         agent, position, agent_next = (x.gather(1, at)[:, 0] for x in (scene.agent, scene.object, target))
         scene = Scene(agent, position, scene.angle.gather(1, best)[:, 0])
-        return self._land(scene, agent_next, touched.gather(1, best)[:, 0], landing)
+        return self.land(scene, agent_next, touched.gather(1, best)[:, 0], landing)
 
     def reset(self, count: int, generator: torch.Generator) -> Scene:
         """Random scenes with agent and object apart."""
@@ -144,13 +144,13 @@ class Sprites:
     def moves(self, scene: Scene, count: int, generator: torch.Generator) -> Tensor:
         """Random displacements `[b, count, 2]` of the agents, to anywhere they can go."""
         numbers = torch.rand(len(scene.agent), count, 2, generator=generator, device=self.device)
-        return self._roam(numbers) - scene.agent[:, None]
+        return self.roam(numbers) - scene.agent[:, None]
 
     def step(self, scene: Scene, displacement: Tensor, generator: torch.Generator) -> Triple:
         """Move the agents by `displacement`, stopped at the border axis by axis; touched objects land at random."""
         agent_next = (scene.agent + displacement).clamp(*AGENT_RANGE)
         contact = self.touches(scene, agent_next - scene.agent)
-        return self._land(scene, agent_next, contact, self._landing_numbers(len(agent_next), generator))
+        return self.land(scene, agent_next, contact, self.landing_numbers(len(agent_next), generator))
 
     def _count_candidates(self) -> int:
         """Candidates per triple, so that one triple of 1e9 has none of the wanted class."""
@@ -158,18 +158,18 @@ class Sprites:
             return 24  # only bodies that overlap at the start are rejected
         generator = torch.Generator(self.device).manual_seed(0)
         numbers = torch.rand(1 << 15, 7, generator=generator, device=self.device)
-        scene = Scene(self._roam(numbers[:, 0:2]), *self._place(numbers[:, 2:5]))
-        target = self._roam(numbers[:, 5:7])
-        touched, apart = self.touches(scene, target - scene.agent), self._apart(scene)
+        scene = Scene(self.roam(numbers[:, 0:2]), *self.place(numbers[:, 2:5]))
+        target = self.roam(numbers[:, 5:7])
+        touched, apart = self.touches(scene, target - scene.agent), self.apart(scene)
         rarest = min(float((touched & apart).float().mean()), float((~touched & apart).float().mean()))
         return math.ceil(math.log(1e-9) / math.log1p(-rarest))
 
-    def _roam(self, numbers: Tensor) -> Tensor:
+    def roam(self, numbers: Tensor) -> Tensor:
         """Positions of the agent from uniform numbers [..., 2]."""
         low, high = AGENT_RANGE
         return low + (high - low) * numbers
 
-    def _place(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    def place(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Positions [..., 2] and angles [...] of the object from uniform numbers [..., 3]."""
         low, high = OBJECT_RANGE
         position = low + (high - low) * numbers[..., :2]
@@ -177,14 +177,14 @@ class Sprites:
             return position, math.pi * numbers[..., 2]
         return position, torch.full_like(numbers[..., 2], math.pi / 4)
 
-    def _landing_numbers(self, count: int, generator: torch.Generator) -> Tensor:
+    def landing_numbers(self, count: int, generator: torch.Generator) -> Tensor:
         tries = 64  # a position is taken with probability < 0.3, so all are with < 1e-30
         return torch.rand(count, tries, 3, generator=generator, device=self.device)
 
-    def _land(self, scene: Scene, agent_next: Tensor, contact: Tensor, numbers: Tensor) -> Triple:
+    def land(self, scene: Scene, agent_next: Tensor, contact: Tensor, numbers: Tensor) -> Triple:
         """Put touched objects at random free positions; the others stay."""
-        position, angle = self._place(numbers)
-        free = self._apart(Scene(agent_next[:, None].expand_as(position), position, angle))
+        position, angle = self.place(numbers)
+        free = self.apart(Scene(agent_next[:, None].expand_as(position), position, angle))
         free &= (position - scene.object[:, None]).norm(dim=-1) > MOVED_EPSILON
         first = free.int().argmax(dim=1, keepdim=True)
         landed = position.gather(1, first[..., None].expand(-1, -1, 2))[:, 0]
@@ -204,7 +204,7 @@ class Sprites:
         x, y = points.unbind(-1)
         return torch.stack((cos * x + sin * y, cos * y - sin * x), -1)
 
-    def _apart(self, scene: Scene) -> Tensor:
+    def apart(self, scene: Scene) -> Tensor:
         """Disc and rectangle do not overlap."""
         offset = self._in_body_frame(scene.agent - scene.object, scene.angle)
         return self._box_distance(offset) > AGENT_RADIUS
@@ -246,10 +246,14 @@ class Sprites:
         else:
             canvas = torch.zeros(len(scene.agent), 3, self.config.size**2, dtype=torch.uint8, device=self.device)
         paint_figure(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR)
-        reach = math.hypot(*self.config.half_sides)
-        paint(canvas, scene.object, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, scene.angle))
+        self.paint_object(canvas, scene.object, scene.angle)
         canvas = canvas.view(-1, *self.observation_shape)
         return self._behind_mast(canvas, scene.agent) if self.config.mast else canvas
+
+    def paint_object(self, canvas: Tensor, centre: Tensor, angle: Tensor) -> None:
+        """Paint the object into pictures [b, 3, h*w]."""
+        reach = math.hypot(*self.config.half_sides)
+        paint(canvas, centre, reach, OBJECT_COLOUR, lambda at: self._box_coverage(at, angle))
 
     def render_pair(self, triple: Triple) -> tuple[Tensor, Tensor]:
         """The pictures before and after, `[b, 3, h, w]` uint8 each."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from palpate.geometry import Segment
+from palpate.geometry import Path
 
 
 class Group(ABC):
@@ -21,11 +21,31 @@ class Group(ABC):
 
     @abstractmethod
     def pose(self, raw: Tensor) -> Tensor:
-        """The pose for a network's output [..., width]."""
+        """The pose for a network's output [..., width]; in training it may have a flaw."""
+
+    def flaw(self, z: Tensor) -> Tensor:
+        """Squared distance `[...]` of `pose` from being a pose, for training; 0 if any numbers are one."""
+        return z.new_zeros(z.shape[:-1])
+
+    def flawless(self, z: Tensor) -> Tensor:
+        """The nearest pose without a flaw."""
+        return z
+
+    def posed(self, recorded: Tensor) -> Tensor:
+        """The pose for a recorded position [..., n], followed by a heading in radians if poses have one."""
+        return recorded
 
     @abstractmethod
     def position(self, z: Tensor) -> Tensor:
         """The position of a pose, `[..., n]`."""
+
+    def heading(self, z: Tensor) -> Tensor | None:
+        """The direction `[...]` in which an agent faces, in radians; None if poses have none."""
+        return None
+
+    def complete(self, a: Tensor) -> Tensor:
+        """Actions with all their numbers, for actions [..., action_width] or complete ones."""
+        return a
 
     @abstractmethod
     def act(self, z: Tensor, a: Tensor) -> Tensor:
@@ -37,11 +57,11 @@ class Group(ABC):
 
     @abstractmethod
     def between(self, z: Tensor, z_next: Tensor) -> Tensor:
-        """The action that leads from z to z_next."""
+        """The complete action that leads from z to z_next."""
 
     @abstractmethod
     def compose(self, actions: Tensor) -> Tensor:
-        """One action for a sequence [..., t, action_width] of them."""
+        """One complete action for a sequence [..., t, action_width] of actions."""
 
     @abstractmethod
     def origin(self) -> Tensor:
@@ -69,7 +89,7 @@ class Group(ABC):
         """Mean squared distance of two poses of a batch [b, pose_width], a scalar."""
 
     @abstractmethod
-    def path(self, z: Tensor, a: Tensor) -> Segment:
+    def path(self, z: Tensor, a: Tensor) -> Path:
         """The positions that an agent passes during the action a from z."""
 
     @abstractmethod
@@ -82,15 +102,19 @@ class Group(ABC):
 
     @abstractmethod
     def scaled(self, a: Tensor, factor: Tensor | float) -> Tensor:
-        """Actions with their lengths in another unit."""
+        """Complete actions with their lengths in another unit."""
 
     @abstractmethod
     def scaled_pose(self, z: Tensor, factor: Tensor | float) -> Tensor:
         """Poses with their lengths in another unit."""
 
-    @abstractmethod
+    def displacement(self, a: Tensor) -> Tensor:
+        """How far actions move the agent along its axes, `[..., n]`."""
+        return a
+
     def length2(self, a: Tensor) -> Tensor:
         """Squared length of an action, `[...]`."""
+        return self.displacement(a).square().sum(-1)
 
     def difference(self, position: Tensor, other: Tensor) -> Tensor:
         """The vector from `other` to `position`, `[..., n]`; both are positions in the common frame."""
@@ -111,3 +135,7 @@ class Group(ABC):
     @abstractmethod
     def moved(self, position: Tensor, frame: Tensor) -> Tensor:
         """Positions [..., n] moved by a frame's motion."""
+
+    def turned(self, vector: Tensor, frame: Tensor) -> Tensor:
+        """Vectors [..., n] between positions, after a frame's motion."""
+        return self.moved(vector, frame) - self.moved(torch.zeros_like(vector), frame)

@@ -58,9 +58,6 @@ class Translations(Group):
     def scaled_pose(self, z: Tensor, factor: Tensor | float) -> Tensor:
         return z * factor
 
-    def length2(self, a: Tensor) -> Tensor:
-        return a.square().sum(-1)
-
     def identity(self) -> Tensor:
         return torch.zeros(self.n)
 
@@ -69,3 +66,6 @@ class Translations(Group):
 
     def moved(self, position: Tensor, frame: Tensor) -> Tensor:
         return position + frame
+
+    def turned(self, vector: Tensor, frame: Tensor) -> Tensor:
+        return vector

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
+from palpate.geometry import angle_of, unit
 from palpate.groups import make_group
+from palpate.groups.base import Group
 from palpate.inputs import Inputs
 from palpate.networks import Branch
 
@@ -35,6 +37,7 @@ class Encoding(NamedTuple):
     covariances: Tensor | None = None
     orientations: Tensor | None = None  # [b, k] angle of the long axis, modulo pi; for bodies that turn
     confidences: Tensor | None = None  # [b, k] probability that the object is visible
+    heading: Tensor | None = None  # [b] direction in which the agent faces, radians; for agents that turn
 
     @property
     def object(self) -> Tensor:
@@ -58,11 +61,27 @@ class Encoding(NamedTuple):
 
     def known(self) -> dict[str, Tensor]:
         """By name, without what is None: the agent and the one object, or `objects` and so on if there are several."""
-        names = ("agent", "object", "covariance", "orientation", "confidence")
+        names = ("agent", "object", "covariance", "orientation", "confidence", "heading")
         if self.objects.shape[1] != 1:
             names = self._fields
         answers = {name: getattr(self, name) for name in names}
         return {name: x for name, x in answers.items() if x is not None}
+
+    def moved(self, group: Group, frame: Tensor, *, places_object: bool = True) -> "Encoding":
+        """The encoding after a motion of the frame; a latent of the object stays."""
+        moved = self._replace(agent=group.moved(self.agent, frame))
+        if places_object:
+            moved = moved._replace(objects=group.moved(self.objects, frame))
+        if group.n != 2:
+            return moved
+        angle = angle_of(group.turned(self.agent.new_tensor((1.0, 0.0)), frame))
+        if self.covariances is not None:
+            moved = moved._replace(covariances=group.turned(group.turned(self.covariances, frame).mT, frame))
+        if self.orientations is not None:
+            moved = moved._replace(orientations=(self.orientations + angle) % torch.pi)
+        if self.heading is not None:
+            moved = moved._replace(heading=angle_of(unit(self.heading + angle)))
+        return moved
 
     def _only(self, x: Tensor) -> Tensor:
         if x.shape[1] != 1:

@@ -54,7 +54,7 @@ class Contact(Geometric):
         self.scenes = Witnesses(w, places)
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
         self.slots = Slots(count)
-        self.recent: Recent | None = Recent(count, self.group.n)
+        self.recent: Recent | None = Recent(count, self.group)
         # Of the weights of slots that start anew. It is the run's own; drawing one would change the run.
         self.seed = nn.Buffer(torch.tensor(torch.initial_seed() % 2**31))
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
@@ -74,7 +74,8 @@ class Contact(Geometric):
         z_int, z_int_next = self.group.pose(int_), self.group.pose(int_next)
         before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
-        path = self.group.path(self.start(z_int, a, z_int_next), a)
+        start = self.start(z_int, a, z_int_next)
+        path = self.group.path(start, a)
         touching = self.logit(before, path) > 0
         odds = self.odds(before, after, path, progress)
         changed = self.scenes.observe(
@@ -86,7 +87,7 @@ class Contact(Geometric):
             self.slots.observe(touching, moved)
         if self.training and self.recent is not None:
             apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
-            self.recent.store(path, before.position, apart, apart_next, changed > 0.5)
+            self.recent.store(start, a, before.position, apart, apart_next, changed > 0.5)
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),

@@ -13,7 +13,7 @@ from palpate.bodies import make_body
 from palpate.bodies.base import LR_SCALE
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
-from palpate.geometry import Segment
+from palpate.geometry import Path
 from palpate.methods.located import Located
 from palpate.objectives.contact import (
     LEAST_CHANCE,
@@ -99,7 +99,7 @@ class Geometric(Located):
         both = (before.hidden > 0) & (after.hidden > 0)  # [b, k]
         self.unseen.mul_(UNSEEN_MEMORY).add_(torch.stack((both.sum(0), (both & (changed > 0.5)).sum(0))))
 
-    def logit(self, objects: Objects, path: Segment) -> Tensor:
+    def logit(self, objects: Objects, path: Path) -> Tensor:
         """log-odds of contact `[b, k]` between paths and objects."""
         return -self.head.clearance(objects, path) / self.softness
 
@@ -114,7 +114,7 @@ class Geometric(Located):
         self,
         before: Objects,
         after: Objects,
-        path: Segment,
+        path: Path,
         changed: Tensor,
         share: Tensor,
         doubt: Tensor | float,
@@ -131,7 +131,7 @@ class Geometric(Located):
         return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
 
     def surprise(
-        self, before: Objects, after: Objects, path: Segment, changed: Tensor, share: Tensor, doubt: Tensor | float
+        self, before: Objects, after: Objects, path: Path, changed: Tensor, share: Tensor, doubt: Tensor | float
     ) -> Tensor:
         logits = self.logit(before, path), self.logit(after, path)
         hidden = Hidden(before.hidden, after.hidden, self.hidden_change)
@@ -154,7 +154,7 @@ class Geometric(Located):
         return unshrinkable(z_ext, z_ext_next, spread_nearby(z_ext, z_ext_next, NEIGHBOURHOOD))
 
     @torch.no_grad()
-    def odds(self, before: Objects, after: Objects, path: Segment, progress: Tensor) -> Tensor:
+    def odds(self, before: Objects, after: Objects, path: Path, progress: Tensor) -> Tensor:
         """log-odds `[b, k]` that each object has changed, if it is the only one: by contact or hiding, and by motion.
 
         An object that changes may move anywhere nearby; one that does not moves by as little as `rest` allows.
@@ -224,7 +224,7 @@ class Geometric(Located):
         x = self.inputs(o)
         raw_int, raw_ext = self.phi_int(x), self.phi_ext(x)
         with torch.autocast(o.device.type, enabled=False):
-            z_int = self.group.pose(raw_int.float())
+            z_int = self.group.flawless(self.group.pose(raw_int.float()))
             objects = self.head(raw_ext.float(), z_int).repeated(count)
             path = self.group.path(z_int.repeat_interleave(count, 0), self.inputs.scaled(moves.flatten(0, 1)))
             return self.logit(objects, path).unflatten(0, (-1, count))

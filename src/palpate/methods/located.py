@@ -39,7 +39,7 @@ class Located(Model):
 
     def located(self, x: Tensor) -> tuple[Tensor, Objects]:
         """The agent's pose and the objects for scaled observations."""
-        z_int = self.group.pose(self.phi_int(x))
+        z_int = self.group.flawless(self.group.pose(self.phi_int(x)))
         return z_int, self.head(self.phi_ext(x), z_int)
 
     def agent_term(self, z_int: Tensor, a: Tensor, z_int_next: Tensor, journey: Sequence[Tensor]) -> Tensor:
@@ -61,10 +61,12 @@ class Located(Model):
             None if covariances is None else covariances * unit.square(),
             self.head.orientations(objects),
             (-objects.hidden).sigmoid() if self.hides else None,
+            self.group.heading(z_int),
         )
 
     def pose(self, o: Tensor) -> Tensor:
-        return self.group.scaled_pose(self.group.pose(self.phi_int(self.inputs(o))), self.inputs.unit)
+        z_int = self.group.flawless(self.group.pose(self.phi_int(self.inputs(o))))
+        return self.group.scaled_pose(z_int, self.inputs.unit)
 
     def border(self, o: Tensor) -> Tensor | None:
         _, objects = self.located(self.inputs(o))

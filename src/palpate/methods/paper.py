@@ -19,7 +19,7 @@ from palpate.config import ModelConfig
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.split import Split
 from palpate.data.transitions import Batch
-from palpate.geometry import Segment
+from palpate.geometry import Path
 from palpate.methods.base import Loss
 from palpate.methods.located import Located
 from palpate.networks import Branch, make_encoder, side_by_side
@@ -80,7 +80,7 @@ class Paper(Located):
         """L_- `[b, k]`."""
         return stay(before.position, after.position)
 
-    def touch(self, objects: Objects, path: Segment, t: Tensor) -> Tensor:
+    def touch(self, objects: Objects, path: Path, t: Tensor) -> Tensor:
         """L_+ `[b, k]`."""
         return touch(objects.position, path)
 
@@ -97,7 +97,7 @@ class PaperGaussian(Paper):
     def stay(self, before: Objects, after: Objects) -> Tensor:
         return gaussian_stay(before.position, self._root(before), after.position, self._root(after))
 
-    def touch(self, objects: Objects, path: Segment, t: Tensor) -> Tensor:
+    def touch(self, objects: Objects, path: Path, t: Tensor) -> Tensor:
         return gaussian_touch(objects.position, self._root(objects), path, t)
 
     def _root(self, objects: Objects) -> Tensor:

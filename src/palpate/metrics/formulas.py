@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from palpate.data.labelled import Truth
+from palpate.geometry import conjugate, rotated, unit
 from palpate.groups.base import Group
 from palpate.methods.base import Encoding
 
@@ -19,6 +20,12 @@ def l_test(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     """L_test = E |(z_int - z_ext) - (s_int - s_ext)|^2 (Eq. 8). Zero for the truth in a translated frame."""
     learned, true = (group.difference(state.objects, state.agent[:, None]) for state in (encoding, truth))  # [N, k, n]
     return (learned - true).square().sum(-1).mean()
+
+
+def own_frame(state: Encoding | Truth) -> Tensor:
+    """The objects as an agent that turns sees them: ahead and to the left, `[N, k, 2]`. The heading must be known."""
+    assert state.heading is not None
+    return rotated(state.objects - state.agent[:, None], conjugate(unit(state.heading))[:, None])
 
 
 def apart2(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
@@ -37,7 +44,7 @@ def agent_frame(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
 
 
 def placed(group: Group, encoding: Encoding, frame: Tensor) -> Encoding:
-    return encoding._replace(agent=group.moved(encoding.agent, frame), objects=group.moved(encoding.objects, frame))
+    return encoding.moved(group, frame)
 
 
 def isometry(group: Group, encoding: Encoding, truth: Truth, pairs: Tensor) -> Tensor:

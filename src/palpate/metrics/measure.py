@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from palpate.data.labelled import Truth
-from palpate.geometry import axis_angle, double_angle
+from palpate.geometry import angle_of, axis_angle, double_angle, unit
 from palpate.groups.base import Group
 from palpate.methods.base import Encoding
 from palpate.metrics.formulas import (
@@ -23,6 +23,7 @@ from palpate.metrics.formulas import (
     axis_error,
     isometry,
     l_test,
+    own_frame,
     placed,
     rigid,
     rigid_offset,
@@ -93,6 +94,9 @@ def measure(
         thing = affine(seen[0].object, affine_probe(known.object, known_truth.object))
         scores["probed_l_test"] = float(l_test(group, Encoding(agent, thing[:, None]), seen[1]))
         constant["probed_l_test"] = constant["l_test"]
+    if seen[0].heading is not None and seen[1].heading is not None:
+        turned, constants = _headings(group, *seen, known, known_truth)
+        scores, constant = scores | turned, constant | constants
     angle = _angles(seen[1])
     if seen[0].orientations is not None and angle is not None:
         scores["orientation_error"] = _mean(axis_error(seen[0].orientations, angle))
@@ -143,6 +147,27 @@ def _positions(
     pairs = torch.randint(points, (2, PAIRS), generator=torch.Generator().manual_seed(0))
     scores["isometry"] = float(isometry(group, encoding, truth, pairs))
     constant["isometry"] = 1.0  # all its distances are 0
+    return scores, constant
+
+
+def _headings(
+    group: Group, encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The scores of an agent that turns, and those of the constant predictor; headings are known in all of them."""
+    assert truth.heading is not None
+    assert reference_truth.heading is not None
+    moved = placed(group, encoding, agent_frame(group, reference, reference_truth))
+    assert moved.heading is not None
+    ours, true, known = (own_frame(state) for state in (encoding, truth, reference_truth))  # [N, k, 2]
+    middle, heading = known.mean(0), angle_of(unit(reference_truth.heading).mean(0))
+    answers = (ours, moved.heading), (middle, heading)
+    scores, constant = (
+        {
+            "own_l_test": _mean((place - true).square().sum(-1)),
+            "heading_error": _mean(angle_of(unit(direction - truth.heading)).abs()),
+        }
+        for place, direction in answers
+    )
     return scores, constant
 
 

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 TITLES = {
     "l_test": "L_test",
+    "own_l_test": "L_test, seen by the agent",
     "agent_error": "agent error",
+    "heading_error": "heading error (rad)",
     "object_error": "object error",
     "object_bias": "object bias",
     "object_spread": "object error without bias",
@@ -27,7 +29,8 @@ TITLES = {
 class Scores:
     """The scores of `measure`; None where the model, the truth or the data does not define one.
 
-    Errors are mean Euclidean distances in the action's unit, after the motion that fits the agent. For `object_spread`
+    Errors are mean Euclidean distances in the action's unit, after the motion that fits the agent. `own_l_test` is
+    L_test along the axes of an agent that turns, where no motion is fitted. For `object_spread`
     the object's constant offset is removed too. For `object_rigid` an offset that turns with the object is removed as
     well: any point of a rigid object can serve as its position. Positions are measured in rows in which all objects are
     visible, if that is known. Several objects have no order: one permutation for all rows fits them to the true ones,
@@ -36,7 +39,9 @@ class Scores:
 
     count: int  # observations evaluated
     l_test: float
+    own_l_test: float | None
     agent_error: float
+    heading_error: float | None  # radians, after the same motion
     object_error: float
     object_bias: float  # length of the object's mean error: a constant offset, which contacts may leave open
     object_spread: float  # the object's error after its own constant offset
@@ -56,6 +61,11 @@ class Scores:
     probe_rows: int | None = None  # rows to whose true states the probe of a latent was fitted
     each: tuple["EachScore", ...] = ()  # several objects, in the order of the true ones
     constant: dict[str, float]  # scores of the constant predictor, by the names above
+
+    @property
+    def motion(self) -> str:
+        """What was fitted, in words."""
+        return "translation" if self.heading_error is None else "rigid motion"
 
     def as_dict(self) -> dict[str, float]:
         """Flat, for JSON: the scores that are not None, then 'constant l_test' and so on."""
@@ -78,7 +88,7 @@ class Scores:
     def notes(self) -> list[str]:
         """Notes for the table."""
         notes = [
-            "errors are measured after the translation that fits the agent. The object's bias is a constant offset, "
+            f"errors are measured after the {self.motion} that fits the agent. The object's bias is a constant offset, "
             "which contacts cannot determine; model.align with known positions of agent and object removes it",
             "lengths are in the action's unit, L_test in its square",
         ]
@@ -95,7 +105,9 @@ class Scores:
                 "to that of the actions, or nothing was learned"
             )
         if self.fitted_rows:
-            notes.append(f"the translation was fitted to the other {self.fitted_rows:,} observations, every second row")
+            notes.append(
+                f"the {self.motion} was fitted to the other {self.fitted_rows:,} observations, every second row"
+            )
         if self.hidden_rows:
             notes.append(
                 f"the object is hidden in {self.hidden_rows:,} observations; positions are measured in the others"

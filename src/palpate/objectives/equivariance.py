@@ -9,9 +9,9 @@ from palpate.groups.base import Group
 def equivariance(group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
     """L_int = |z_int' - a z_int|^2 (Eq. 3), `[b]`; for translations a z_int = z_int + a.
 
-    Zero for the true state moved by any one element of the group.
+    And the flaws of both poses. Zero for the true state moved by any one element of the group.
     """
-    return group.distance2(z_int_next, group.act(z_int, a))
+    return group.distance2(z_int_next, group.act(z_int, a)) + (group.flaw(z_int) + group.flaw(z_int_next)) / 2
 
 
 def chain_equivariance(

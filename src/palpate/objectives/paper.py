@@ -5,7 +5,7 @@ Leading dimensions broadcast, so [b, k, n] serves k objects.
 
 from torch import Tensor
 
-from palpate.geometry import Segment, gaussian_kl, gaussian_nll
+from palpate.geometry import Path, gaussian_kl, gaussian_nll
 
 
 def stay(z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
@@ -13,7 +13,7 @@ def stay(z_ext: Tensor, z_ext_next: Tensor) -> Tensor:
     return (z_ext - z_ext_next).square().sum(-1)
 
 
-def touch(z_ext: Tensor, path: Segment) -> Tensor:
+def touch(z_ext: Tensor, path: Path) -> Tensor:
     """L_+ = squared distance of z_ext to the path, for a contact (Eq. 4, right), `[b]`."""
     return path.distance2(z_ext)
 
@@ -24,6 +24,6 @@ def gaussian_stay(mean: Tensor, root: Tensor, mean_next: Tensor, root_next: Tens
     return (forward + gaussian_kl(mean_next, root_next, mean, root)) / 2
 
 
-def gaussian_touch(mean: Tensor, root: Tensor, path: Segment, t: Tensor) -> Tensor:
+def gaussian_touch(mean: Tensor, root: Tensor, path: Path, t: Tensor) -> Tensor:
     """L_+ of a body with a volume: -log N of the path's point at a uniformly drawn `t` (Sec. 4.3), `[b]`."""
     return gaussian_nll(path.at(t), mean, root)

@@ -6,7 +6,7 @@ from torch import Tensor
 from palpate.bodies.point import Point
 from palpate.config import ModelConfig
 from palpate.contacts.split import Split
-from palpate.geometry import Segment
+from palpate.geometry import Path, beside_objects
 from palpate.methods.contact import Contact
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.paper import stay, touch
@@ -42,12 +42,12 @@ class PaperPlacing(Contact):
         self,
         before: Objects,
         after: Objects,
-        path: Segment,
+        path: Path,
         changed: Tensor,
         share: Tensor,
         doubt: Tensor | float,
     ) -> Tensor:
-        met = touch(before.position, Segment(path.start[:, None], path.move[:, None]))  # [b, k]
+        met = touch(before.position, beside_objects(path))  # [b, k]
         return (changed * met).mean(0).sum()
 
     def stay_term(self, before: Objects, after: Objects, contact: Tensor, progress: Tensor) -> Tensor:

@@ -65,6 +65,7 @@ def marks_of(model: Representation, o: torch.Tensor, borders: Array | None = Non
         borders=borders,
         angles=None if encoding.orientations is None else encoding.orientations[0].numpy(),
         confidences=None if encoding.confidences is None else encoding.confidences[0].numpy(),
+        heading=None if encoding.heading is None else float(encoding.heading[0]),
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from palpate.data.stream import SteerableWorld
 from palpate.data.transitions import Batch
-from palpate.envs.registration import KINDS, MANY, SOCCER, SPRITES, world
+from palpate.envs.registration import DRAWN, KINDS, SOCCER, world
 from palpate.envs.simulator.world import Simulated
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
@@ -116,7 +116,7 @@ class Streamed:
 
     def picture(self) -> tuple[Array, Homography | None]:
         o = self.observation()[0]
-        if self.name in SPRITES | MANY and o.dim() == 3:
+        if self.name in DRAWN and o.dim() == 3:
             return as_picture(o), Homography.of_extent(UNIT_SQUARE, o.shape[-1], o.shape[-2])
         return np.full((OWN_SIDE, OWN_SIDE, 3), 60, np.uint8), None
 

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from palpate.data.arrays import count_views
-from palpate.figures import long_axis
+from palpate.figures import AHEAD, ahead_of, long_axis
 from palpate.palette import FAINTEST, OBJECT_COLOURS, YELLOW
 from palpate.projection import Projection
 from palpate.viewer.embedded import encoded
@@ -34,6 +34,7 @@ class Marks(NamedTuple):
     confidences: Array | None = None  # [k]
     true: Array | None = None  # [m, 2]
     path: Array | None = None  # [p, 2]
+    heading: float | None = None  # of an agent that turns, radians
 
 
 def as_picture(o: Tensor, attributes: Mapping[str, Any] | None = None) -> Array:
@@ -78,6 +79,9 @@ def svg(marks: Marks, project: Projection, width: int) -> str:
                 inside += [_line(axis, "#000", 3.0, 0.6), _line(axis, colour, 1.4, 1)]
         inside.append(_circle(pixels_of(project, centre[None])[0], 1.3 * unit, fill=colour, stroke="#000", wide=1))
         parts.append(f'<g opacity="{sure:.2f}">{"".join(inside)}</g>')
+    if marks.agent is not None and marks.heading is not None:
+        ahead = ahead_of(project, marks.agent, marks.heading, AHEAD * width)
+        parts += [_line(ahead, "#000", 4.5, 0.6), _line(ahead, YELLOW, 2.5, 1)]
     if marks.agent is not None:
         parts.append(_circle(pixels_of(project, marks.agent[None])[0], 1.3 * unit, fill=YELLOW, stroke="#000", wide=1))
     return "".join(parts)

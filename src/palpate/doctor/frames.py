@@ -1,0 +1,151 @@
+"""What the actions of a log are: displacements along fixed axes, or moves of an agent that turns, along its own.
+
+One network has outputs for each of several readings of the actions. Training makes each output follow its reading; the
+reading that fits the observations best is the right one.
+Legend: b triples, w outputs of a reading.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palpate.config import ACTIONS, ObjectiveConfig
+from palpate.data.transitions import Transitions
+from palpate.doctor.following import followed, held_outputs
+from palpate.doctor.probe import Trial, small
+from palpate.doctor.verdict import FOLLOWS
+from palpate.findings import Finding
+from palpate.groups.base import Group
+from palpate.groups.se2 import SE2
+from palpate.groups.translations import Translations
+from palpate.objectives.equivariance import equivariance
+
+FRAME_SECONDS = 20.0  # of this thread
+ALIKE = 1.5  # readings with residuals up to this many times the least one fit about equally well
+MUCH_BETTER = 0.25  # residual of lengths alone, relative to that of the recorded moves: directions are then unknown
+Change = Callable[[Tensor], Tensor]  # of actions, or of their turns
+Left = Callable[[Group, Tensor, Tensor, Tensor], Tensor]  # squared residuals [b], from outputs and actions
+
+
+class Reading(NamedTuple):
+    """A meaning that actions may have."""
+
+    width: int  # of the network's output
+    # Mean squared residual of outputs for o and o', and actions; 1 for an agent that stands still.
+    left: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+WORDS = {
+    "own axes": (
+        "own-frame-actions",
+        "the actions are moves along the agent's own axes, which turn with it",
+        "Train with group='se2' (--group se2).",
+    ),
+    "fixed axes": (
+        "fixed-axes-actions",
+        "the actions are displacements along fixed axes, not along the agent's own",
+        "Rotate each displacement by minus the heading before the move, or leave out the turns and use "
+        "group='translations'.",
+    ),
+    "mirrored": (
+        "mirrored-turns",
+        "the turns have the wrong sign",
+        "Turns to the left are positive where sideways to the left is: change the sign of one of the two.",
+    ),
+    "degrees": ("turns-in-degrees", "the turns are in degrees", "Multiply them by pi / 180."),
+    "lengths": (
+        "heading-not-visible",
+        "the agent moves as far as the actions say, but in no direction that its observations determine",
+        "Does the agent turn, and do the observations show which way it faces? If not, record displacements along "
+        "fixed axes, or mark its front.",
+    ),
+}
+
+
+def frames(triples: Transitions, scene: ObjectiveConfig) -> tuple[Finding | None, dict[str, float]]:
+    """The finding that names what the actions are, if not what `scene` says, and the residual of each reading."""
+    found = residuals(triples, scene)
+    measured = {f"residual_{name.replace(' ', '_')}": value for name, value in found.items()}
+    recorded, lengths = found.pop("own axes" if scene.group == "se2" else "fixed axes"), found.pop("lengths", math.inf)
+    # Of readings that fit about equally well, the first.
+    best = min(
+        (name for name in found if found[name] <= ALIKE * min(found.values())), key=list(found).index, default=""
+    )
+    if best and found[best] < min(FOLLOWS[0], FOLLOWS[1] * recorded):
+        right = found[best]
+    elif lengths < MUCH_BETTER * recorded and recorded > FOLLOWS[0]:
+        best, right = "lengths", lengths
+    else:
+        return None, measured
+    name, what, advice = WORDS[best]
+    evidence = {"residual": recorded, "residual of the correction": right}
+    return Finding(name, "blocking", what, evidence, advice), measured
+
+
+def residuals(triples: Transitions, scene: ObjectiveConfig) -> dict[str, float]:
+    """Residual of each reading, relative to the actions' size, on rows that were not trained on."""
+    rows, deadline = small(triples, np.arange(len(triples))), time.thread_time() + FRAME_SECONDS
+    trial = Trial(rows, deadline, progress=False, scene=scene)
+    found = readings(trial.kept.a, scene)
+    widths = [reading.width for reading in found.values()]
+
+    def left(before: Tensor, after: Tensor, a: Tensor) -> Tensor:
+        """Relative squared residuals `[h]`."""
+        parts = zip(found.values(), before.split(widths, 1), after.split(widths, 1), strict=True)
+        return torch.stack([reading.left(x, y, a) for reading, x, y in parts])
+
+    def loss(before: Tensor, after: Tensor, rows: Tensor) -> Tensor:
+        return left(before, after, trial.kept.a[rows]).sum()
+
+    branch = followed(trial, sum(widths), loss)
+    return dict(zip(found, left(*held_outputs(trial, branch), trial.held.a).sqrt().tolist(), strict=True))
+
+
+def readings(kept: Tensor, scene: ObjectiveConfig) -> dict[str, Reading]:
+    """What actions such as `kept` [b, n] may be."""
+    count = kept.shape[1]
+    if count not in ACTIONS["se2"]:
+        return {"fixed axes": _reading(kept, Translations(count))}
+    own = SE2(count, scene.motion)
+
+    def with_turns(change: Change) -> Reading:
+        return _reading(kept, own, lambda a: torch.cat((a[:, :-1], change(a[:, -1:])), 1))
+
+    # In the order in which they are believed.
+    found = {"fixed axes": _reading(kept, Translations(2), lambda a: a[:, :2])}
+    if scene.group != "se2":
+        found["fixed axes"] = _reading(kept, Translations(count))
+    elif count == 3:  # of two numbers, a mirrored plane has the opposite turns
+        found["mirrored"] = with_turns(torch.neg)
+    found["own axes"] = with_turns(lambda turn: turn)
+    if scene.group == "se2":
+        found["degrees"] = with_turns(torch.deg2rad)
+    return {**found, "lengths": _reading(kept, own, left=_left_of_lengths)}
+
+
+def _left_of_group(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Tensor:
+    """Squared residuals `[b]` of moves by the group's actions."""
+    return equivariance(group, group.pose(raw), a, group.pose(raw_next))
+
+
+def _left_of_lengths(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Tensor:
+    """Of moves whose direction is unknown."""
+    moved = torch.sqrt((raw_next - raw)[:, : group.n].square().sum(1) + 1e-12)
+    return (moved - group.length2(a).sqrt()).square()
+
+
+def _reading(kept: Tensor, group: Group, change: Change = lambda a: a, left: Left = _left_of_group) -> Reading:
+    """A reading of actions as those of a group, after a change."""
+    scale = 1 / group.length2(change(kept)).mean().sqrt().clamp(min=1e-30)
+
+    def scaled(a: Tensor) -> Tensor:
+        return group.scaled(change(a), scale)
+
+    start = group.origin().expand(len(kept), -1)
+    size = group.distance2(start, group.act(start, scaled(kept))).mean().clamp(min=1e-30)
+    return Reading(group.width, lambda raw, raw_next, a: left(group, raw, raw_next, scaled(a)).mean() / size)

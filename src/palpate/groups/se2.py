@@ -1,0 +1,149 @@
+"""Rigid motions of the plane: agents that turn, with actions in their own frame.
+
+A pose is (x, y, cos, sin) of position and heading. A network outputs these numbers as they are, and `flaw` measures how
+far the last two are from a unit vector. Divided by its length instead, the vector could not cross 0, and a network that
+begins with one heading for all observations would keep it.
+
+An action is (forward, sideways, turn): a displacement along the
+axes of the agent before the move, sideways to its left, and a turn to the left in radians. A robot that cannot move
+sideways may record (forward, turn).
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from palpate.config import Motion
+from palpate.geometry import Path, Polyline, Segment, angle_of, conjugate, rotated, unit
+from palpate.groups.base import Group
+
+HEADING_WEIGHT = 0.25  # of squared distances between unit vectors, relative to those between positions
+CHORDS = 8  # of an arc: a chord is off by at most a 512th of the arc's length per radian of the turn
+WIDEST = 6.0  # radians: a chord of an arc that turns farther says little about the arc
+
+
+@final
+class SE2(Group):
+    """The frame is free up to one rigid motion; a mirrored frame would turn the wrong way.
+
+    During a motion "arc" the agent drives and turns at a constant rate. During a "straight" one it drives ahead, and
+    turns before or after; of two numbers, `forward` then leads along the heading before the move.
+    """
+
+    n, width, pose_width = 2, 4, 4
+
+    def __init__(self, actions: int = 3, motion: Motion = "arc") -> None:
+        self.action_width, self.motion = actions, motion
+
+    def pose(self, raw: Tensor) -> Tensor:
+        return raw
+
+    def flaw(self, z: Tensor) -> Tensor:
+        return HEADING_WEIGHT * (z[..., 2:].square().sum(-1) - 1).square()
+
+    def flawless(self, z: Tensor) -> Tensor:
+        return torch.cat((z[..., :2], _unit_of(z[..., 2:])), -1)
+
+    def position(self, z: Tensor) -> Tensor:
+        return z[..., :2]
+
+    def heading(self, z: Tensor) -> Tensor:
+        return angle_of(z[..., 2:])
+
+    def posed(self, recorded: Tensor) -> Tensor:
+        return torch.cat((recorded[..., :2], unit(recorded[..., 2])), -1)
+
+    def complete(self, a: Tensor) -> Tensor:
+        if a.shape[-1] == 3:
+            return a
+        forward, turn = a.unbind(-1)
+        ahead = torch.stack((forward, torch.zeros_like(forward)), -1)
+        if self.motion == "arc":
+            ahead = rotated(ahead * _chord(turn)[..., None], unit(turn / 2))
+        return torch.cat((ahead, turn[..., None]), -1)
+
+    def act(self, z: Tensor, a: Tensor) -> Tensor:
+        a = self.complete(a)
+        position, u = z[..., :2], z[..., 2:]
+        return torch.cat((position + rotated(a[..., :2], u), rotated(u, unit(a[..., 2]))), -1)
+
+    def start(self, z: Tensor, a: Tensor, z_next: Tensor) -> Tensor:
+        a = self.complete(a)
+        u = _unit_of(z[..., 2:] + rotated(z_next[..., 2:], unit(-a[..., 2])))
+        return torch.cat(((z[..., :2] + z_next[..., :2] - rotated(a[..., :2], u)) / 2, u), -1)
+
+    def between(self, z: Tensor, z_next: Tensor) -> Tensor:
+        back = conjugate(z[..., 2:])
+        turn = angle_of(rotated(z_next[..., 2:], back))
+        return torch.cat((rotated(z_next[..., :2] - z[..., :2], back), turn[..., None]), -1)
+
+    def compose(self, actions: Tensor) -> Tensor:
+        z = self.origin().to(actions).expand(*actions.shape[:-2], -1)
+        turn = self.complete(actions)[..., 2].sum(-1, keepdim=True)
+        for a in actions.unbind(-2):
+            z = self.act(z, a)
+        return torch.cat((z[..., :2], turn), -1)
+
+    def origin(self) -> Tensor:
+        return torch.tensor([0.0, 0.0, 1.0, 0.0])
+
+    def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
+        position, heading = (z - z_other).square().split(2, -1)
+        return position.sum(-1) + HEADING_WEIGHT * heading.sum(-1)
+
+    def spread2(self, z: Tensor) -> Tensor:
+        position, heading = z.var(0).split(2)
+        return 2 * (position.sum() + HEADING_WEIGHT * heading.sum())
+
+    def path(self, z: Tensor, a: Tensor) -> Path:
+        a = self.complete(a)
+        start, move, turn = z[..., :2], rotated(a[..., :2], z[..., 2:]), a[..., 2]
+        if self.motion == "straight":
+            return Segment(start, move)
+        t = torch.linspace(0, 1, CHORDS + 1, dtype=a.dtype, device=a.device)
+        turn = turn.clamp(-WIDEST, WIDEST)[..., None]
+        # After a share t of an arc, the chord is shorter, and leads less far to the side of the turn.
+        reach = t * _chord(t * turn) / _chord(turn)
+        return Polyline(start[..., None, :] + rotated(reach[..., None] * move[..., None, :], unit((t - 1) * turn / 2)))
+
+    def place(self, z: Tensor, seen: Tensor) -> Tensor:
+        return z[..., :2] + rotated(seen, z[..., 2:])
+
+    def seen(self, z: Tensor, position: Tensor) -> Tensor:
+        return rotated(position - z[..., :2], conjugate(z[..., 2:]))
+
+    def scaled(self, a: Tensor, factor: Tensor | float) -> Tensor:
+        a = self.complete(a)
+        return torch.cat((a[..., :2] * factor, a[..., 2:]), -1)
+
+    def scaled_pose(self, z: Tensor, factor: Tensor | float) -> Tensor:
+        return torch.cat((z[..., :2] * factor, z[..., 2:]), -1)
+
+    def displacement(self, a: Tensor) -> Tensor:
+        return self.complete(a)[..., :2]
+
+    def identity(self) -> Tensor:
+        return torch.zeros(3)  # a translation, and the turn before it
+
+    def frame(self, learned: Tensor, true: Tensor) -> Tensor:
+        middle, true_middle = learned.mean(0), true.mean(0)
+        # The sum of complex quotients, up to positive factors, points in the direction of the best turn.
+        turn = angle_of(rotated(true - true_middle, conjugate(learned - middle)).sum(0))
+        return torch.cat((true_middle - rotated(middle, unit(turn)), turn[None]))
+
+    def moved(self, position: Tensor, frame: Tensor) -> Tensor:
+        return self.turned(position, frame) + frame[:2]
+
+    def turned(self, vector: Tensor, frame: Tensor) -> Tensor:
+        return rotated(vector, unit(frame[2]).to(vector))
+
+
+def _unit_of(vector: Tensor) -> Tensor:
+    """Vectors [..., 2] divided by their length; 0 stays."""
+    return vector / torch.sqrt(vector.square().sum(-1, keepdim=True) + 1e-12)
+
+
+def _chord(turn: Tensor) -> Tensor:
+    """Length of the chord of an arc that turns by `turn` [...], relative to the arc."""
+    return torch.sinc(turn / (2 * torch.pi))

@@ -1,0 +1,355 @@
+"""Agents that turn, from triples to positions: training, scores, frames, files, and what is refused."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from turning import COUNT, labelled, seen
+
+import palpate
+from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.data.labelled import Labelled, Truth
+from palpate.data.transitions import Transitions
+from palpate.doctor.frames import frames
+from palpate.encoding import encode_log
+from palpate.geometry import rotated, unit
+from palpate.groups.se2 import SE2
+from palpate.groups.translations import Translations
+from palpate.methods.base import Encoding
+from palpate.methods.store import build
+from palpate.metrics.measure import measure
+from palpate.quality import residual
+from palpate.representation import Representation
+
+SHORT: dict[str, Any] = {"group": "se2", "steps": 3, "batch_size": 16, "device": "cpu", "progress": False}
+UNTRAINED = pytest.mark.filterwarnings("ignore::UserWarning")  # findings of a run of a few steps
+CAMERA = {"encoder": "mlp", "observation_shape": (5,), "observation_dtype": "float32", "n": 2}
+ELLIPSE = {"body": "ellipse", "refine": False, "rest_floor": 0.1}
+
+
+def random_model(**objective: Any) -> Representation:
+    torch.manual_seed(0)
+    config = ModelConfig(**CAMERA, actions=3, objective=ObjectiveConfig(**ELLIPSE | objective, group="se2"))  # type: ignore[arg-type]
+    model = build(config)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=1.5 / weight.shape[1] ** 0.5)
+    model.inputs.unit.fill_(2.0)
+    return Representation(model, {})
+
+
+def numbers(count: int = 40) -> Tensor:
+    return torch.randn(count, 5, generator=torch.Generator().manual_seed(0))
+
+
+# Learning
+
+
+@pytest.mark.slow
+def test_positions_and_headings_are_learned() -> None:
+    """With a quarter of the steps that `fit` chooses; a constant answer has 100 %."""
+    test = labelled(1500, seed=1)
+    model = palpate.fit(labelled(6000).transitions, group="se2", steps=300, device="cpu", progress=False)
+    scores = palpate.evaluate(model, test)
+    assert scores.l_test < 0.01 * scores.constant["l_test"]
+    assert scores.own_l_test is not None
+    assert scores.own_l_test < 0.01 * scores.constant["own_l_test"]
+    assert scores.heading_error is not None
+    assert scores.heading_error < 0.05
+    assert model.facts["quality"]["verdict"] == "good"
+
+
+@UNTRAINED
+@pytest.mark.parametrize("width", [3, 2])
+def test_a_run_is_resumed_bit_by_bit(width: int, tmp_path: Path) -> None:
+    rows = labelled(300).transitions.rows(slice(None))
+    data = Transitions(observation=rows.o, action=rows.a[:, :: 4 - width], next_observation=rows.o_next)
+    settings: dict[str, Any] = SHORT | {"steps": 6, "checkpoint_every": 2, "log_every": 1}
+    whole = palpate.fit(data, **settings)
+
+    def stop(step: int, readings: dict[str, float]) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        palpate.fit(data, out=tmp_path / "run", watch=stop, **settings)
+    resumed = palpate.fit(data, out=tmp_path / "run", resume=True, **settings)
+    for one, other in zip(whole.model.state_dict().values(), resumed.model.state_dict().values(), strict=True):
+        assert_close(one, other, atol=0, rtol=0, equal_nan=True)
+    loaded = palpate.load(tmp_path / "run")
+    assert isinstance(loaded.model.group, SE2)
+    assert loaded.config.action_width == width
+    assert_close(loaded.encode(rows.o).heading, resumed.encode(rows.o).heading)
+    assert loaded.would_touch(rows.o, data.rows(slice(None)).a).shape == (300,)
+
+
+@UNTRAINED
+@pytest.mark.parametrize("objective", ["paper", "paper-gaussian"])
+def test_the_papers_objectives_train_too(objective: str) -> None:
+    model = palpate.fit(labelled(300).transitions, objective=objective, **SHORT)
+    assert model.encode(labelled(300).transitions.rows(slice(None)).o).heading.isfinite().all()
+
+
+@UNTRAINED
+def test_a_streamed_world_with_chosen_moves() -> None:
+    model = palpate.fit("palpate/SpritesTurning-v0", **SHORT | {"chosen_moves": 0.5, "encoder": "small"})
+    assert model.config.n == 2
+    assert model.config.action_width == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"method": "vae"}, r"group is 'se2'; leave it out: the method 'vae' learns no agent that turns"),
+        ({"egocentric": True}, r"group is 'se2'; leave it out: the method 'egocentric' learns no agent that turns"),
+        ({"group": "se3"}, r"group is 'se3'; allowed is 'translations' or 'se2'"),
+        ({"group": "translations", "motion": "straight"}, r"motion is 'straight'; allowed is 'arc' unless group is"),
+    ],
+)
+def test_settings_that_do_not_fit(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        palpate.fit(labelled(300).transitions, **SHORT | {"encoder": None} | settings)
+
+
+def test_actions_of_other_lengths_are_refused() -> None:
+    rows = labelled(300).transitions.rows(slice(None))
+    data = Transitions(observation=rows.o, action=rows.a[:, :1], next_observation=rows.o_next)
+    for use in (lambda: palpate.fit(data, **SHORT), lambda: palpate.check(data, group="se2")):
+        with pytest.raises(ValueError, match="the count of numbers in an action is 1; allowed is 2 or 3"):
+            use()
+
+
+# Frames and scores
+
+
+def test_a_frame_turns_everything() -> None:
+    model, o, motion = random_model(), numbers(), torch.tensor([0.7, -0.2, 2.0])
+    before, border = model.encode(o), model.border(o)
+    known = model.model.group.moved(before.agent, motion)
+    moved = model.align({"observation": o, "agent": known})
+    after = moved.encode(o)
+    assert_close(moved.frame.origin, motion, atol=1e-4, rtol=0)
+    turn = unit(torch.tensor(2.0))
+    assert_close(after.agent, known, atol=1e-4, rtol=0)
+    assert_close(after.object, rotated(before.object, turn) + motion[:2], atol=1e-4, rtol=0)
+    assert_close(unit(after.heading), rotated(unit(before.heading), turn), atol=1e-4, rtol=0)
+    assert after.heading.abs().max() <= math.pi
+    gap = (after.orientation - before.orientation - 2.0 + math.pi / 2) % math.pi - math.pi / 2
+    assert gap.abs().max() < 1e-4
+    assert_close(moved.border(o), rotated(border, turn), atol=1e-4, rtol=0)
+    matrix = torch.stack((turn, rotated(turn, torch.tensor([0.0, 1.0]))), 1)
+    assert_close(after.covariance, matrix @ before.covariance @ matrix.mT, atol=1e-4, rtol=1e-4)
+
+
+def test_scores_by_hand() -> None:
+    """A frame that is moved and turned costs nothing; a heading or a place that is off costs what it is off."""
+    truth = labelled(400).truth
+    assert truth.heading is not None
+    motion = torch.tensor([0.3, 0.4, 1.2])
+    group = SE2()
+    found = Encoding(truth.agent, truth.object[:, None], heading=truth.heading).moved(group, motion)
+    scores = measure(group, found, truth)
+    assert scores.l_test < 1e-10
+    assert scores.own_l_test is not None
+    assert scores.own_l_test < 1e-10
+    assert scores.heading_error == pytest.approx(0, abs=1e-5)
+    assert scores.motion == "rigid motion"
+    assert "rigid motion was fitted to the other" in str(scores)
+    off = measure(group, found._replace(heading=found.heading + 0.1), truth)  # type: ignore[operator]
+    assert off.heading_error == pytest.approx(0.1, abs=1e-4)
+    assert off.l_test < 1e-10
+    apart2 = (truth.object - truth.agent).square().sum(1)[1::2].mean().item()
+    assert off.own_l_test == pytest.approx(4 * math.sin(0.05) ** 2 * apart2, rel=1e-4)
+    assert off.constant["heading_error"] == pytest.approx(math.pi / 2, abs=0.15)
+    assert measure(Translations(2), found, truth).l_test > 0.01
+    json.dumps(scores.as_dict())
+    ours = measure(group, found._replace(heading=None), truth)
+    assert ours.heading_error is None
+
+
+def test_a_residual_does_not_depend_on_the_unit() -> None:
+    group, generator = SE2(), torch.Generator().manual_seed(0)
+    z, after = (group.posed(torch.randn(50, 3, generator=generator)) for _ in range(2))
+    a = torch.randn(50, 3, generator=generator)
+    millimetres = torch.tensor([1000.0, 1000.0, 1.0])
+    one = residual(group, z, a, after, 0.5)
+    other = residual(group, group.scaled_pose(z, 1000.0), a * millimetres, group.scaled_pose(after, 1000.0), 500.0)
+    assert other == pytest.approx(1000 * one, rel=1e-4)
+
+
+# Files and other tools
+
+
+def test_true_headings_are_stored_and_checked(tmp_path: Path) -> None:
+    made = labelled(60)
+    made.save(tmp_path / "log.h5")
+    with Labelled.open(tmp_path / "log.h5") as opened:
+        assert_close(opened.truth.heading, made.truth.heading)
+        assert opened.subset(slice(5)).truth.heading_next is None
+    with pytest.raises(ValueError, match=r"truth agent has shape \(60, 2\); these triples need \(60, 3\)"):
+        Labelled(made.transitions, Truth(made.truth.agent, made.truth.object))
+    with pytest.raises(ValueError, match=r"truth heading has shape \(60, 1\); these triples need \(60,\)"):
+        Labelled(made.transitions, made.truth._replace(heading=made.truth.heading[:, None]))  # type: ignore[index]
+
+
+def test_a_policy_sees_the_heading_and_a_table_has_it(tmp_path: Path) -> None:
+    model, o = random_model(), numbers()
+
+    class Sensor(gymnasium.Env[np.ndarray, np.ndarray]):
+        observation_space = gymnasium.spaces.Box(-9, 9, (5,), np.float32)
+        action_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+            return o[0].numpy(), {}
+
+    read, _ = palpate.wrap(Sensor(), model, device="cpu").reset()
+    encoding = model.encode(o)
+    assert_close(read, torch.cat((encoding.agent[0], unit(encoding.heading[0]), encoding.object[0])).numpy())
+    data = Transitions(observation=o[:-1], action=torch.randn(39, 3), next_observation=o[1:])
+    encode_log(model, data, tmp_path / "table.npz", progress=False)
+    with np.load(tmp_path / "table.npz") as table:
+        assert_close(torch.from_numpy(table["palpate.heading"]), encoding.heading, atol=1e-5, rtol=0)
+
+
+class Rover(gymnasium.Env[np.ndarray, np.ndarray]):
+    """A rover that reports where it is and which way it faces; its actions are wheel speeds."""
+
+    observation_space = gymnasium.spaces.Box(-99, 99, (3,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.pose = self.np_random.uniform(-1, 1, 3)
+        return self.view()
+
+    def view(self) -> tuple[np.ndarray, dict[str, Any]]:
+        return self.pose.astype(np.float32), {"at": self.pose[:2], "yaw": self.pose[2], "object": np.zeros(2)}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        left, right = action
+        self.pose = self.pose + np.array(
+            [(left + right) * math.cos(self.pose[2]), (left + right) * math.sin(self.pose[2]), right - left]
+        )
+        o, info = self.view()
+        return o, 0.0, False, False, info
+
+
+def test_a_heading_that_is_read_makes_own_frame_actions() -> None:
+    options = {"agent_position": "info:at", "agent_heading": "info:yaw", "progress": False}
+    made = palpate.collect(Rover(), 30, labelled=True, **options)
+    rows = made.transitions.rows(slice(None))
+    group = SE2()
+    assert rows.a.shape == (30, 3)
+    assert rows.a[:, 1].abs().max() < 1e-5  # it drives ahead, then turns
+    assert_close(group.act(group.posed(rows.o), rows.a), group.posed(rows.o_next), atol=1e-5, rtol=0)
+    assert_close(made.truth.heading, rows.o[:, 2])
+    with pytest.raises(ValueError, match="agent_heading is 'info:yaw'; give agent_position too"):
+        palpate.collect(Rover(), 3, agent_heading="info:yaw", progress=False)
+    with pytest.raises(ValueError, match="agent_heading, read from info:at, has shape"):
+        palpate.collect(Rover(), 3, **options | {"agent_heading": "info:at"})
+    with pytest.raises(ValueError, match="agent_heading is given for a position of 3 numbers"):
+        palpate.collect(Rover(), 3, **options | {"agent_position": "observation"})
+
+
+# What the actions are
+
+
+def blind(made: Labelled) -> tuple[Tensor, Tensor]:
+    """Observations of a robot without a front."""
+    truth = made.truth
+    assert truth.agent_next is not None
+    assert truth.object_next is not None
+    still = torch.zeros(len(made))
+    return seen(truth.agent, still, truth.object), seen(truth.agent_next, still, truth.object_next)
+
+
+CASES = [
+    ("none", "se2", None),
+    ("none", "translations", "own-frame-actions"),
+    ("forward and turn", "translations", "own-frame-actions"),
+    ("mirrored", "se2", "mirrored-turns"),
+    ("degrees", "se2", "turns-in-degrees"),
+    ("fixed axes and turns", "se2", "fixed-axes-actions"),
+    ("fixed axes", "translations", None),
+    ("blind", "se2", "heading-not-visible"),
+    ("blind", "translations", "heading-not-visible"),
+    ("another row", "se2", None),
+]
+
+
+def changed(change: str) -> Transitions:
+    """A log whose actions, or observations, are not what they should be."""
+    made = labelled(COUNT, sideways=change != "forward and turn")
+    rows, truth = made.transitions.rows(slice(None)), made.truth
+    assert truth.agent_next is not None
+    moved = truth.agent_next - truth.agent
+    action = {
+        "mirrored": rows.a * torch.tensor([1, 1, -1]),
+        "degrees": rows.a * torch.tensor([1, 1, 180 / math.pi]),
+        "fixed axes and turns": torch.cat((moved, rows.a[:, 2:]), 1),
+        "fixed axes": moved,
+        "forward and turn": rows.a[:, ::2],
+        "another row": rows.a.roll(1, 0),
+    }.get(change, rows.a)
+    o, o_next = blind(made) if change == "blind" else (rows.o, rows.o_next)
+    return Transitions(observation=o, action=action, next_observation=o_next)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These small logs need half the steps."""
+    for module in ("probe", "following"):
+        monkeypatch.setattr(f"palpate.doctor.{module}.STEPS", (200, 150))
+    monkeypatch.setattr("palpate.doctor.probe.MORE_STEPS", (100, 50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("change", "group", "name"), CASES)
+def test_what_actions_are_is_found(change: str, group: Any, name: str | None, short: None) -> None:
+    finding, residuals = frames(changed(change), ObjectiveConfig(group=group))
+    assert (finding and finding.name) == name, residuals
+    assert finding is None or finding.severity == "blocking"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "group", "names"),
+    [
+        ("none", "se2", set()),
+        ("none", "translations", {"own-frame-actions"}),
+        ("another row", "se2", {"not-displacements"}),
+    ],
+)
+def test_check_names_what_actions_are(change: str, group: Any, names: set[str], short: None) -> None:
+    checkup = palpate.check(changed(change), group=group)
+    assert {finding.name for finding in checkup.findings if finding.severity == "blocking"} >= names
+    assert checkup.good is not bool(names)
+
+
+def found(a: Tensor, o: tuple[Tensor, Tensor], **settings: Any) -> dict[str, str]:
+    checkup = palpate.check(Transitions(observation=o[0], action=a, next_observation=o[1]), **settings)
+    return {finding.name: finding.severity for finding in checkup.findings}
+
+
+def test_a_robot_that_never_turns_is_named() -> None:
+    rows = labelled(1200).transitions.rows(slice(None))
+    straight = rows.a * torch.tensor([1, 1, 1e-4])
+    assert found(straight, (rows.o, rows.o_next), group="se2", probe=False)["never-turns"] == "blocking"
+    assert "never-turns" not in found(rows.a, (rows.o, rows.o_next), group="se2", probe=False)
+    sideless = rows.a * torch.tensor([1, 0, 1])
+    assert "flat" not in found(sideless, (rows.o, rows.o_next), group="se2", probe=False)
+
+
+def test_explore_refuses_agents_that_turn(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="group is 'se2'; explore moves agents along fixed axes only; leave it out"):
+        palpate.explore(
+            Rover(), 400, out=tmp_path / "x", agent_position="info:at", fit={"group": "se2"}, progress=False
+        )
+    assert not (tmp_path / "x").exists()
