@@ -11,7 +11,7 @@ from palpate.data.logs.actions import Pair, own_actions
 from palpate.data.transitions import Transitions
 from palpate.findings import Finding
 
-LATEST = 10  # frames after which a command takes effect
+LATEST = 10  # frames, at most, after which a command takes effect
 SIMPLER = 0.002  # of the explained share: worth of one frame less
 ROUGHLY, CLEARLY = 0.5, 0.9  # explained shares
 EQUAL = 0.1  # tolerance of a factor
@@ -65,7 +65,7 @@ def note(triples: Transitions) -> list[Finding]:
 def _kind(fit: Fit, fps: float | None) -> str:
     of = {"position": "the position", "joints": "the joints"}.get(fit.what, repr(fit.what))
     if not fit.changes:
-        return f"targets of {of}: values that it should reach"
+        return f"targets of {of}: values to reach"
     if abs(fit.times - 1) < EQUAL:
         return "the displacements" if fit.what == "position" else f"the changes of {of} between two frames"
     if fps is not None and abs(fit.times / fps - 1) < EQUAL:

@@ -2,7 +2,7 @@
 
 One network has outputs for each of several readings of the actions. Training makes each output follow its reading; the
 reading that fits the observations best is the right one.
-Legend: b triples, w outputs of a reading.
+Legend: b triples, h readings, n numbers of an action.
 """
 
 import math
@@ -68,7 +68,7 @@ WORDS = {
 
 
 def frames(triples: Transitions, scene: ObjectiveConfig) -> tuple[Finding | None, dict[str, float]]:
-    """The finding that names what the actions are, if not what `scene` says, and the residual of each reading."""
+    """A finding if the actions are not those of the group of `scene`, and the residual of each reading."""
     found = residuals(triples, scene)
     measured = {f"residual_{name.replace(' ', '_')}": value for name, value in found.items()}
     recorded, lengths = found.pop("own axes" if scene.group == "se2" else "fixed axes"), found.pop("lengths", math.inf)
@@ -116,7 +116,7 @@ def readings(kept: Tensor, scene: ObjectiveConfig) -> dict[str, Reading]:
     def with_turns(change: Change) -> Reading:
         return _reading(kept, own, lambda a: torch.cat((a[:, :-1], change(a[:, -1:])), 1))
 
-    # In the order in which they are believed.
+    # Of readings that fit about equally well, the first is taken.
     found = {"fixed axes": _reading(kept, Translations(2), lambda a: a[:, :2])}
     if scene.group != "se2":
         found["fixed axes"] = _reading(kept, Translations(count))
@@ -134,7 +134,7 @@ def _left_of_group(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Te
 
 
 def _left_of_lengths(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Tensor:
-    """Of moves whose direction is unknown."""
+    """Squared residuals `[b]` of moves whose direction is unknown."""
     moved = torch.sqrt((raw_next - raw)[:, : group.n].square().sum(1) + 1e-12)
     return (moved - group.length2(a).sqrt()).square()
 

@@ -119,7 +119,8 @@ class SpritesTurning:
         return Scene(self._still.roam(numbers[..., :2]), 2 * math.pi * numbers[..., 2] - math.pi, position)
 
     def _moves(self, scene: Scene, generator: torch.Generator) -> Tensor:
-        """A random action `[..., 3]` for each scene. An arc that would leave the plane bends the other way, or not."""
+        """A random action `[..., 3]` for each scene. An arc that would cross the border bends the other way, or is
+        straight."""
         numbers = torch.rand(*scene.heading.shape, 4, generator=generator, device=self.device)
         target = self._still.roam(numbers[..., :2])
         target = torch.where(numbers[..., 3:] < IN_PLACE, scene.agent, target)

@@ -24,7 +24,7 @@ class Group(ABC):
         """The pose for a network's output [..., width]; in training it may have a flaw."""
 
     def flaw(self, z: Tensor) -> Tensor:
-        """Squared distance `[...]` of `pose` from being a pose, for training; 0 if any numbers are one."""
+        """Squared distance `[...]` from what `pose` returns to a true pose, for training; 0 without constraints."""
         return z.new_zeros(z.shape[:-1])
 
     def flawless(self, z: Tensor) -> Tensor:
@@ -109,11 +109,11 @@ class Group(ABC):
         """Poses with their lengths in another unit."""
 
     def displacement(self, a: Tensor) -> Tensor:
-        """How far actions move the agent along its axes, `[..., n]`."""
+        """The displacement of actions, along the axes in which they are given, `[..., n]`."""
         return a
 
     def length2(self, a: Tensor) -> Tensor:
-        """Squared length of an action, `[...]`."""
+        """Squared length of an action's displacement, `[...]`; turns have none."""
         return self.displacement(a).square().sum(-1)
 
     def difference(self, position: Tensor, other: Tensor) -> Tensor:

@@ -4,9 +4,8 @@ A pose is (x, y, cos, sin) of position and heading. A network outputs these numb
 far the last two are from a unit vector. Divided by its length instead, the vector could not cross 0, and a network that
 begins with one heading for all observations would keep it.
 
-An action is (forward, sideways, turn): a displacement along the
-axes of the agent before the move, sideways to its left, and a turn to the left in radians. A robot that cannot move
-sideways may record (forward, turn).
+An action is (forward, sideways, turn): a displacement along the axes of the agent before the move, sideways to its
+left, and a turn to the left in radians. A robot that cannot move sideways may record (forward, turn).
 """
 
 from typing import final
@@ -20,7 +19,7 @@ from palpate.groups.base import Group
 
 HEADING_WEIGHT = 0.25  # of squared distances between unit vectors, relative to those between positions
 CHORDS = 8  # of an arc: a chord is off by at most a 512th of the arc's length per radian of the turn
-WIDEST = 6.0  # radians: a chord of an arc that turns farther says little about the arc
+WIDEST = 6.0  # radians: of an arc that turns farther, the chord is nearly 0 and does not determine the arc
 
 
 @final
@@ -28,7 +27,7 @@ class SE2(Group):
     """The frame is free up to one rigid motion; a mirrored frame would turn the wrong way.
 
     During a motion "arc" the agent drives and turns at a constant rate. During a "straight" one it drives ahead, and
-    turns before or after; of two numbers, `forward` then leads along the heading before the move.
+    turns before or after. Actions (forward, turn) then lead along the heading before the move.
     """
 
     n, width, pose_width = 2, 4, 4

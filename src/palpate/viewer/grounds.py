@@ -15,7 +15,7 @@ from torch import Tensor
 
 from palpate.data.stream import SteerableWorld
 from palpate.data.transitions import Batch
-from palpate.envs.registration import DRAWN, KINDS, SOCCER, world
+from palpate.envs.registration import DRAWN, KINDS, SOCCER, TURNING, world
 from palpate.envs.simulator.world import Simulated
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
@@ -28,7 +28,7 @@ ABOVE_PIXELS = 320
 OWN_SIDE = 320  # pixels of the empty plane on which a world of unknown projection is drawn
 
 
-OURS = [env for ids, *_ in KINDS for env in ids]
+OURS = [env for ids, *_ in KINDS if ids is not TURNING for env in ids]  # its agent has no fixed axes
 OWN = "view(folder, world=MyWorld()) plays a world of your own, with the protocol palpate.data.stream.SteerableWorld"
 PLAYED = f"these worlds can be played: {', '.join(OURS)}; {OWN}"
 

@@ -69,7 +69,7 @@ class Log:
         self._prepared, self._preparing = False, threading.Lock()  # several pages may ask at once
         self._version = 0  # counts the changes of model and projection
         self._kept: _Kept | None = None
-        self._longest = float(triples.action.abs().max())  # number of an action
+        self._longest = float(triples.action.abs().max())  # largest number of any action
         if model is not None:
             require_fit(model, triples)
 
@@ -175,7 +175,7 @@ def plane_svg(found: Answer) -> str:
 
 
 def arrow_svg(action: Array, longest: float) -> str:
-    """A drawing of an action of two numbers, in the scale of a log whose `longest` number of an action this is."""
+    """A drawing of an action of two numbers. `longest`, the largest number of any action of the log, sets the scale."""
     if len(action) != 2:
         return ""
     reach = 1.2 * max(longest, 1e-9)

@@ -47,8 +47,10 @@ def _once(key: tuple[Any, ...], stamp: Stamp, make: Callable[[], T]) -> T:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Size and time of a file. Of a folder, those of the folders in it and of the files beside them, but not of the
-    many pictures and tables deep inside: if one of these is added or replaced, the time of its folder changes."""
+    """Size and time of a file. Of a folder: those of all folders in it, and of the files directly in it or in `meta`.
+
+    The many pictures and tables deep inside are left out. If one is added or replaced, the time of its folder changes.
+    """
     if not path.is_dir():
         return _stamp(path)
     folders = [Path(folder) for folder, *_ in os.walk(path)]

@@ -34,7 +34,6 @@ p { margin: 0 0 8px; }
 .lead { font-size: 15px; }
 .finding { border-left: 3px solid #E69F00; padding: 2px 0 2px 10px; margin: 6px 0; }
 .finding.blocking { border-color: #D55E00; }
-.finding.note { border-color: var(--line); }
 .finding.note { border-color: #999999; }
 .figure img { max-width: 100%; height: auto; display: block; margin: 0 auto; }
 .wait { color: var(--soft); padding: 24px 0; text-align: center; }

@@ -65,7 +65,7 @@ NOISE = np.random.default_rng(1).normal(size=STATE.shape)
 @pytest.mark.parametrize(
     ("action", "says", "frames", "times"),
     [
-        (later(STATE, 3)[:, :2], "'action', are targets of the position: values that it should reach", 3, 1),
+        (later(STATE, 3)[:, :2], "'action', are targets of the position: values to reach", 3, 1),
         (later(STATE, 1)[:, :2] + 0.02 * NOISE[:, :2], "are targets of the position", 1, 1),
         (57.3 * later(STATE, 2)[:, :2], "are targets of the position", 2, 57.3),
         (later(STATE, 2), "are targets of the position", 2, 1),  # of the whole state; the first two are compared
@@ -107,7 +107,7 @@ def test_joint_commands_of_another_column(tmp_path: Path) -> None:
             file[f"data/demo_{number}/obs/place"] = NOISE[: len(rows)]
     found = noted(open_log(path, LogOptions(position="place[:2]", observation="top_image")))
     assert found is not None
-    assert "'actions', are targets of 'obs/joints': values that it should reach" in found.what
+    assert "'actions', are targets of 'obs/joints': values to reach" in found.what
 
 
 def test_columns_of_other_widths_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

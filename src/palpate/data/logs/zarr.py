@@ -70,7 +70,7 @@ class Zarr(Log):
         return values.reshape(len(values), -1)
 
     def frames(self, name: str, stride: int) -> Iterator[np.ndarray]:
-        """Whole chunks are read, each once, because a compressed chunk is decoded as a whole."""
+        """Whole chunks are read, because a compressed chunk is decoded as a whole; each once, after some samples."""
         array, total = self._arrays[name], int(self.lengths.sum())
         levels = Levels(name, self._samples(array, total))
         wanted = np.zeros(total, bool)
