@@ -263,6 +263,8 @@ class TestFindings:
             ({}, "good"),
             ({"hidden": 0.1}, "good"),
             ({"stay": 0.3, "hidden": 0.1}, "doubtful"),
+            ({"equivariance": 0.5}, "doubtful"),
+            ({"equivariance": 0.7}, "not to be trusted"),
             ({"separation": 0.1, "consistency": 0.95}, "doubtful"),
             ({"separation": 0.1, "consistency": 0.6}, "not to be trusted"),
             ({"tracking": 0.55}, "not to be trusted"),

@@ -66,6 +66,15 @@ def test_positions_and_headings_are_learned() -> None:
     assert model.facts["quality"]["verdict"] == "good"
 
 
+@pytest.mark.slow
+@UNTRAINED
+def test_own_frame_actions_taken_for_displacements_are_not_trusted() -> None:
+    model = palpate.fit(labelled(2000).transitions, steps=150, device="cpu", progress=False)
+    advice = {finding["name"]: finding["advice"] for finding in model.facts["findings"]}
+    assert "group='se2'" in advice["agent-residual"]
+    assert model.facts["quality"]["verdict"] == "not to be trusted"
+
+
 @UNTRAINED
 @pytest.mark.parametrize("width", [3, 2])
 def test_a_run_is_resumed_bit_by_bit(width: int, tmp_path: Path) -> None:

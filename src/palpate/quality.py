@@ -21,6 +21,7 @@ BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # encoded at a time
 RADII = 64  # candidates for the body's radius
 WINDOW = 10  # steps over which displacements are composed
 UNSTEADY = 0.25  # of the actions' root mean square: largest residual of a good frame, and of an object at rest
+ASTRAY = 0.6  # of the same: largest residual of a frame that means anything; it is 1 if nothing follows the actions
 ROUND = 1.3  # long over short semi-axis: round objects stay below it after short runs
 HIDDEN = 0.02  # share of triples with a hidden object above which it is reported
 STUCK = 0.75  # least tracking of an object whose position follows it
@@ -188,11 +189,15 @@ def judge(quality: Quality) -> list[Finding]:
             "often.",
         )
     if quality.equivariance > UNSTEADY * quality.unit:
-        warn(
-            "agent-residual",
-            "the agent's learned displacements differ from the actions",
-            {"residual, in actions": quality.equivariance / quality.unit, "wanted below": UNSTEADY},
-            "Train longer; if that does not help, check with `palpate check` whether actions are displacements.",
+        found.append(
+            Finding(
+                "agent-residual",
+                "blocking" if quality.equivariance > ASTRAY * quality.unit else "warning",
+                "the agent's learned displacements differ from the actions",
+                {"residual, in actions": quality.equivariance / quality.unit, "wanted below": UNSTEADY},
+                "Train longer; if that does not help, `palpate check` tells what the actions are: displacements along "
+                "fixed axes, moves along the agent's own axes (group='se2'), or something else.",
+            )
         )
     if quality.stay is not None and quality.stay > UNSTEADY * quality.unit:
         warn(
