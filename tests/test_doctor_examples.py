@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from palpate.data.transitions import Batch
-from palpate.doctor import arrays, demonstrations, examples, verdict
-from palpate.doctor.causes import WORDS
+from palpate.doctor import arrays, causes, demonstrations, examples, frames, verdict
 from palpate.doctor.examples import EXAMPLES, WHOLE, Probed, first
 from palpate.findings import Rule
 from palpate.groups.translations import Translations
@@ -162,7 +161,8 @@ def test_every_finding_has_rows_or_is_about_the_whole_log(monkeypatch: pytest.Mo
         *arrays.ARRAY_RULES,
         *(x for part in (verdict, demonstrations) for x in vars(part).values() if isinstance(x, Rule)),
     ]
-    names = {rule.name for rule in rules} | {name for name, *_ in WORDS.values()} | {"own-actions"}
+    names = {rule.name for rule in rules} | {name for part in (causes, frames) for name, *_ in part.WORDS.values()}
+    names |= {"own-actions"}
     w = torch.rand(4, 3)
     trial: Any = Trial(Batch(w, w[:, :2], w), torch.arange(4))
     seen = Examination(*([torch.zeros(4, 1)] * 5), *([torch.ones(4, 1, dtype=torch.bool)] * 2), torch.zeros(4, 1), None)
