@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 from turning import COUNT, labelled, seen
 
 import palpate
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.labelled import Labelled, Truth
-from palpate.data.transitions import Transitions
+from palpate.data.transitions import Batch, Transitions
 from palpate.doctor.frames import frames
 from palpate.encoding import encode_log
 from palpate.geometry import rotated, unit
@@ -27,6 +28,7 @@ from palpate.methods.store import build
 from palpate.metrics.measure import measure
 from palpate.quality import residual
 from palpate.representation import Representation
+from palpate.viewer.answers import _path
 
 SHORT: dict[str, Any] = {"group": "se2", "steps": 3, "batch_size": 16, "device": "cpu", "progress": False}
 UNTRAINED = pytest.mark.filterwarnings("ignore::UserWarning")  # findings of a run of a few steps
@@ -183,6 +185,83 @@ def test_scores_by_hand() -> None:
     assert ours.heading_error is None
 
 
+def test_several_objects_are_scored_in_the_true_frame() -> None:
+    """The learned frame may be turned: neither the order of the objects nor their angles are compared in it."""
+    draw = torch.Generator().manual_seed(0)
+    agent, things = torch.rand(200, 2, generator=draw), torch.rand(200, 2, 2, generator=draw)
+    heading, angle = 6 * torch.rand(200, generator=draw) - 3, 3 * torch.rand(200, 2, generator=draw)
+    found = Encoding(agent, things.flip(1), orientations=angle.flip(1), heading=heading)
+    found = found.moved(SE2(), torch.tensor([0.3, 0.4, 2.5]))
+    scores = measure(SE2(), found, Truth(agent, things, angle, heading=heading))
+    assert scores.l_test < 1e-10
+    assert max(one.l_test for one in scores.each) < 1e-10
+    assert scores.object_swap_rate == 0
+    assert scores.orientation_error == pytest.approx(0, abs=1e-5)
+    assert scores.own_l_test == pytest.approx(0, abs=1e-10)
+
+
+def test_scores_without_true_headings() -> None:
+    """Of two numbers, they may be unknown; a reference may lack them too."""
+    truth = labelled(400).truth
+    assert truth.heading is not None
+    found = Encoding(truth.agent, truth.object[:, None], heading=truth.heading)
+    unknown = truth._replace(heading=None)
+    scores = measure(SE2(), found, unknown)
+    assert scores.heading_error is None
+    assert "the rigid motion that fits the agent" in str(scores)
+    assert measure(SE2(), found, truth, reference=(found, unknown)).heading_error is None
+
+
+def test_a_frame_is_moved_without_tensors_from_python_numbers() -> None:
+    """A CUDA graph cannot capture their copy from the host; `wrap` captures one."""
+    model, o = random_model(), numbers()
+    encoding = model.encode(o)
+
+    class Made(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: list[str] = []
+
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.names.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    with Made() as made:
+        model.frame.placed(model.model, encoding)
+    assert "atan2" in made.names
+    assert not {"new_tensor", "tensor", "as_tensor"} & set(made.names)
+
+
+@UNTRAINED
+def test_a_test_set_of_another_dimension_is_refused_before_training() -> None:
+    made = labelled(300)
+    with pytest.raises(ValueError, match="true positions of the test triples have 2 numbers, and those of the model 3"):
+        palpate.fit(made.transitions, test=made, **SHORT | {"group": "translations"})
+    model = palpate.fit(made.transitions, **SHORT | {"group": "translations"})
+    with pytest.raises(ValueError, match="has 3 numbers, the truth's 2; if the actions are moves along"):
+        palpate.evaluate(model, made)
+
+
+def test_a_heading_beside_positions_in_space() -> None:
+    """An agent that is displaced in space may have a heading as well."""
+    o, a = numbers(20), torch.ones(20, 3)
+    rows = Transitions(observation=o, action=a, next_observation=o + 1)
+    assert len(Labelled(rows, Truth(torch.zeros(20, 3), torch.zeros(20, 3), heading=torch.zeros(20)))) == 20
+    with pytest.raises(ValueError, match=r"need \(20, 3\); if the agent turns, give its true heading too"):
+        Labelled(rows, Truth(torch.zeros(20, 2), torch.zeros(20, 2)))
+
+
+def test_the_viewer_draws_the_arc() -> None:
+    model, o = random_model(), numbers()
+    row = Batch(o[:1], torch.tensor([[0.4, 0.0, 1.5]]), o[1:2])
+    path = _path(model, row)
+    assert path is not None
+    assert path.shape == (9, 2)
+    assert_close(torch.from_numpy(path[0]), model.encode(o[:1]).agent[0])
+    assert np.hypot(*(path[-1] - path[0])) == pytest.approx(0.4, rel=1e-4)
+    assert np.hypot(*(path[4] - path.mean(0))) > 0.01  # bent
+
+
 def test_a_residual_does_not_depend_on_the_unit() -> None:
     group, generator = SE2(), torch.Generator().manual_seed(0)
     z, after = (group.posed(torch.randn(50, 3, generator=generator)) for _ in range(2))
@@ -265,6 +344,41 @@ def test_a_heading_that_is_read_makes_own_frame_actions() -> None:
         palpate.collect(Rover(), 3, **options | {"agent_heading": "info:at"})
     with pytest.raises(ValueError, match="agent_heading is given for a position of 3 numbers"):
         palpate.collect(Rover(), 3, **options | {"agent_position": "observation"})
+
+
+class Space(Rover):
+    """In space, with a compass."""
+
+    def view(self) -> tuple[np.ndarray, dict[str, Any]]:
+        info = {"agent": self.pose, "at": self.pose, "object": np.zeros(3), "heading": self.pose[2]}
+        return self.pose.astype(np.float32), info
+
+
+def test_a_compass_in_space_is_no_agent_that_turns() -> None:
+    made = palpate.collect(Space(), 5, agent_position="info:at", labelled=True, progress=False)
+    assert made.truth.agent.shape == (5, 3)
+    assert made.truth.heading is not None
+
+
+class Trembling(Rover):
+    """Its heading rests at pi, with noise."""
+
+    sign = 1.0
+
+    def view(self) -> tuple[np.ndarray, dict[str, Any]]:
+        self.sign = -self.sign
+        return self.pose.astype(np.float32), {"at": self.pose[:2], "yaw": self.sign * (math.pi - 1e-5)}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.pose = self.pose + 0.1 * np.array([action[0], action[1], 0])
+        o, info = self.view()
+        return o, 0.0, False, False, info
+
+
+def test_a_heading_at_pi_rests() -> None:
+    options = {"agent_position": "info:at", "agent_heading": "info:yaw", "settle": 2, "watch": "observation"}
+    made = palpate.collect(Trembling(), 5, progress=False, **options)
+    assert len(made) == 5
 
 
 # What the actions are
@@ -360,5 +474,9 @@ def test_explore_refuses_agents_that_turn(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="group is 'se2'; explore moves agents along fixed axes only; leave it out"):
         palpate.explore(
             Rover(), 400, out=tmp_path / "x", agent_position="info:at", fit={"group": "se2"}, progress=False
+        )
+    with pytest.raises(ValueError, match="agent_heading is 'info:yaw'; explore moves agents along fixed axes only"):
+        palpate.explore(
+            Rover(), 400, out=tmp_path / "x", agent_position="info:at", agent_heading="info:yaw", progress=False
         )
     assert not (tmp_path / "x").exists()

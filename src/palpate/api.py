@@ -167,6 +167,11 @@ def fit(
     model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
     if test is not None and (count := test.truth.objects.shape[1]) != asked.scene.objects:
         raise ValueError(f"the test triples have {count} objects, and objects is {asked.scene.objects}")
+    if test is not None and (count := test.truth.agent.shape[1]) != model_config.n:
+        raise ValueError(
+            f"the true positions of the test triples have {count} numbers, and those of the model {model_config.n}; if "
+            "the actions are moves along the agent's own axes, give group='se2'"
+        )
     settled = replace(settled, device=device.type, precision=precision_on(device, settled))  # type: ignore[arg-type]
     material = make_material(opened, traits, settled, device, make_group(model_config))
     uint8 = material.sample.o.dtype == torch.uint8

@@ -15,6 +15,11 @@ class Segment(NamedTuple):
     start: Tensor  # [..., n]
     move: Tensor  # [..., n]; all zero: the path is the point `start`
 
+    @property
+    def corners(self) -> Tensor:
+        """Start and end, `[..., 2, n]`."""
+        return torch.stack((self.start, self.start + self.move), -2)
+
     def at(self, t: Tensor) -> Tensor:
         """The point at parameter `t` [...] in [0, 1]: `[..., n]`."""
         return self.start + t[..., None] * self.move

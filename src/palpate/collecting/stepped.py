@@ -102,7 +102,8 @@ class Stepped:
             question = "does agent_position read what the actions move, and does one step suffice to move it?"
             advice = SAY_WHERE if self._how.agent_position is None else question
             raise ValueError(f"the agent did not move in any of {len(a)} triples; {advice}")
-        known = _stacked_truth(truth, np.size(a[0]) if "heading" not in truth[0] else 2)
+        planar = "heading" in truth[0] and np.shape(truth[0].get("agent")) == (2,)
+        known = _stacked_truth(truth, 2 if planar else np.size(a[0]))
         if self._labelled and not known:
             raise ValueError(NO_TRUTH)
         return SimpleNamespace(
@@ -280,8 +281,10 @@ class Stepped:
 
     def _watch(self, now: Moment) -> list[np.ndarray]:
         seen = [read("watch", reader, now) for reader in self._how.watched] or [self._see(now)]
-        pose = self._pose(now)
-        return seen if pose is None else [*seen, pose]
+        position, heading = self._position(now), self._how.agent_heading
+        if heading is not None:  # a heading that rests near pi may be read as -pi
+            seen += [np.cos(angle := self._pose(now)[-1]), np.sin(angle)]
+        return seen if position is None else [*seen, position]
 
     def _truth(self, now: Moment) -> Mapping[str, Reader]:
         """Readings of the true states: those of the settings, else those that info has under their names."""

@@ -97,14 +97,17 @@ class Labelled:
         self.truth = Truth(**fields).squeezed()
         fields = self.truth.known()
         objects = self.truth.object.shape[1:-1] if self.truth.object.dim() == 3 else ()  # (k,) with an object axis
-        # The actions of an agent that turns have as many numbers as the group says, not as a position.
-        dimension = transitions.n if self.truth.heading is None else 2
+        # The actions of an agent that turns in the plane have as many numbers as the group says, not as a position.
+        planar = self.truth.heading is not None and self.truth.agent.shape[-1:] == (2,)
+        dimension = 2 if planar else transitions.n
         for name, x in fields.items():
             per_object = () if name.startswith(OF_AGENT) else objects
             per_row = (dimension,) if name.startswith(("agent", "object")) else ()
             shape = (len(transitions), *per_object, *per_row)
             if x.shape != shape:
-                raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}")
+                turns = per_row == (3,) and x.shape[-1] == 2
+                hint = "; if the agent turns, give its true heading too" if turns else ""
+                raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}{hint}")
             bad = ~x.isfinite().view(len(x), -1).all(1)
             if bad.any():
                 row = int(bad.int().argmax())

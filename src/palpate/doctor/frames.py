@@ -69,6 +69,8 @@ WORDS = {
 
 def frames(triples: Transitions, scene: ObjectiveConfig) -> tuple[Finding | None, dict[str, float]]:
     """A finding if the actions are not those of the group of `scene`, and the residual of each reading."""
+    if triples.n not in ACTIONS["se2"]:  # no agent that turns has such actions
+        return None, {}
     found = residuals(triples, scene)
     measured = {f"residual_{name.replace(' ', '_')}": value for name, value in found.items()}
     recorded, lengths = found.pop("own axes" if scene.group == "se2" else "fixed axes"), found.pop("lengths", math.inf)
@@ -109,8 +111,6 @@ def residuals(triples: Transitions, scene: ObjectiveConfig) -> dict[str, float]:
 def readings(kept: Tensor, scene: ObjectiveConfig) -> dict[str, Reading]:
     """What actions such as `kept` [b, n] may be."""
     count = kept.shape[1]
-    if count not in ACTIONS["se2"]:
-        return {"fixed axes": _reading(kept, Translations(count))}
     own = SE2(count, scene.motion)
 
     def with_turns(change: Change) -> Reading:

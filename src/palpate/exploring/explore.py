@@ -158,10 +158,10 @@ class _Exploration:
             )
         shape, n = first["observation"].shape[1:], first["action"].shape[1]
         asked = Asked.of(**{name: x for name, x in self._settings.items() if name != "test"})
-        if asked.scene.group != "translations":
-            raise ValueError(
-                f"group is {asked.scene.group!r}; explore moves agents along fixed axes only; leave it out"
-            )
+        turning = {"group": asked.scene.group, "agent_heading": self._options.get("agent_heading")}
+        for name, value in turning.items():
+            if value not in ("translations", None):
+                raise ValueError(f"{name} is {value!r}; explore moves agents along fixed axes only; leave it out")
         device = training_device(asked.training)
         with api.opened_test(self._settings.get("test")) as test:
             if test is not None and (test.transitions.observation_shape, test.transitions.n) != (shape, n):

@@ -74,7 +74,8 @@ class Encoding(NamedTuple):
             moved = moved._replace(objects=group.moved(self.objects, frame))
         if group.n != 2:
             return moved
-        angle = angle_of(group.turned(self.agent.new_tensor((1.0, 0.0)), frame))
+        # Not from Python numbers: a CUDA graph cannot capture their copy.
+        angle = angle_of(group.turned(unit(self.agent.new_zeros(())), frame))
         if self.covariances is not None:
             moved = moved._replace(covariances=group.turned(group.turned(self.covariances, frame).mT, frame))
         if self.orientations is not None:

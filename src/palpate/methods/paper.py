@@ -65,7 +65,7 @@ class Paper(Located):
         before, after = self.head(ext, z_int), self.head(ext_next, z_int_next)
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
         contact = self.scenes.observe(w, w_next)  # [b, k]
-        path = self.group.path(z_int.detach()[:, None], a[:, None])
+        path = self.group.path(self.group.flawless(z_int.detach())[:, None], a[:, None])
         z = z_int_next.detach()
         agents = self.group.distance2(z[:, None], z[None]) / TEMPERATURE
         terms = {

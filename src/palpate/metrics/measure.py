@@ -58,6 +58,8 @@ def measure(
     forecasts = {name: host(p) for name, p in given.items() if p is not None}
     _check(encoding, truth, places_object)
     scores: dict[str, Any] = dict.fromkeys(TITLES)
+    if group.heading(group.origin()) is not None:
+        scores["motion"] = "rigid motion"
     if reference is None:
         if len(truth.agent) < 2:
             raise ValueError(f"there are {len(truth.agent)} rows; give at least 2, or a reference to fit on")
@@ -73,6 +75,8 @@ def measure(
     reading = Reading.fit(group, *fitted, places_object=places_object, tells_apart=tells_apart)
     encoding, known, known_truth = reading(encoding), reading(fitted[0]), fitted[1]
     forecasts = {name: reading.ordered(p) for name, p in forecasts.items()}
+    frame = agent_frame(group, known, known_truth)
+    encoding, known = placed(group, encoding, frame), placed(group, known, frame)
     seen = visible(encoding, truth)
     positions, constant = _positions(group, *seen, known, known_truth)
     scores |= positions
@@ -94,8 +98,8 @@ def measure(
         thing = affine(seen[0].object, affine_probe(known.object, known_truth.object))
         scores["probed_l_test"] = float(l_test(group, Encoding(agent, thing[:, None]), seen[1]))
         constant["probed_l_test"] = constant["l_test"]
-    if seen[0].heading is not None and seen[1].heading is not None:
-        turned, constants = _headings(group, *seen, known, known_truth)
+    if seen[0].heading is not None and seen[1].heading is not None and known_truth.heading is not None:
+        turned, constants = _headings(*seen, known_truth)
         scores, constant = scores | turned, constant | constants
     angle = _angles(seen[1])
     if seen[0].orientations is not None and angle is not None:
@@ -119,9 +123,7 @@ def measure(
 def _positions(
     group: Group, encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The scores of positions, and those of the constant predictor."""
-    frame = agent_frame(group, reference, reference_truth)
-    moved, known = placed(group, encoding, frame), placed(group, reference, frame)
+    """The scores of positions, and those of the constant predictor. Both encodings are in the true frame."""
     middle = Encoding(
         reference_truth.agent.mean(0).expand_as(truth.agent), reference_truth.objects.mean(0).expand_as(truth.objects)
     )
@@ -132,10 +134,10 @@ def _positions(
             "object_error": _mean(group.difference(answer.objects, truth.objects).norm(dim=-1)),
             "object_bias": float(group.difference(answer.objects, truth.objects).mean(0).norm(dim=-1).max()),
         }
-        for answer in (moved, middle)
+        for answer in (encoding, middle)
     )
     wrong, known_wrong = (
-        group.difference(x.objects, true.objects) for x, true in ((moved, truth), (known, reference_truth))
+        group.difference(x.objects, true.objects) for x, true in ((encoding, truth), (reference, reference_truth))
     )  # [N, k, n]
     scores["object_spread"] = _mean((wrong - known_wrong.mean(0)).norm(dim=-1))
     constant["object_spread"] = constant["object_error"]
@@ -150,17 +152,13 @@ def _positions(
     return scores, constant
 
 
-def _headings(
-    group: Group, encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
-) -> tuple[dict[str, float], dict[str, float]]:
+def _headings(encoding: Encoding, truth: Truth, known: Truth) -> tuple[dict[str, float], dict[str, float]]:
     """The scores of an agent that turns, and those of the constant predictor; headings are known in all of them."""
+    assert encoding.heading is not None
     assert truth.heading is not None
-    assert reference_truth.heading is not None
-    moved = placed(group, encoding, agent_frame(group, reference, reference_truth))
-    assert moved.heading is not None
-    ours, true, known = (own_frame(state) for state in (encoding, truth, reference_truth))  # [N, k, 2]
-    middle, heading = known.mean(0), angle_of(unit(reference_truth.heading).mean(0))
-    answers = (ours, moved.heading), (middle, heading)
+    assert known.heading is not None
+    ours, true, others = (own_frame(state) for state in (encoding, truth, known))  # [N, k, 2]
+    answers = (ours, encoding.heading), (others.mean(0), angle_of(unit(known.heading).mean(0)))
     scores, constant = (
         {
             "own_l_test": _mean((place - true).square().sum(-1)),
@@ -203,6 +201,11 @@ def _check(encoding: Encoding, truth: Truth, places_object: bool) -> None:
         raise ValueError(f"the model has {learned} objects and the truth {count}; train with objects={count}")
     for name, x, true in (("agent", encoding.agent, truth.agent), ("objects", encoding.objects, truth.objects)):
         wanted = true.shape if name == "agent" or places_object else (*true.shape[:-1], x.shape[-1])
+        if name == "agent" and x.shape[-1] != wanted[-1]:
+            raise ValueError(
+                f"the encoding's agent has {x.shape[-1]} numbers, the truth's {wanted[-1]}; if the actions are moves "
+                "along the agent's own axes, train with group='se2'"
+            )
         if x.shape != wanted:
             raise ValueError(
                 f"the encoding's {name} has shape {tuple(x.shape)}, the truth's {tuple(wanted)}; encode the "

@@ -29,7 +29,9 @@ class Reading(NamedTuple):
         The probe's target is s_ext in the frame of z_int, by the motion that fits the agents.
         """
         if places_object and tells_apart:
-            return Reading(False, None, _order(group, encoding, truth))
+            return Reading(
+                False, None, _order(group, placed(group, encoding, agent_frame(group, encoding, truth)), truth)
+            )
         swap = not tells_apart and bool(agreement(group, encoding, truth).mean() < 0)
         target = group.moved(truth.object, group.frame(truth.agent, encoding.agent))
         return Reading(swap, None if places_object else affine_probe(encoding.object, target), [0])

@@ -61,11 +61,7 @@ class Scores:
     probe_rows: int | None = None  # rows to whose true states the probe of a latent was fitted
     each: tuple["EachScore", ...] = ()  # several objects, in the order of the true ones
     constant: dict[str, float]  # scores of the constant predictor, by the names above
-
-    @property
-    def motion(self) -> str:
-        """What was fitted, in words."""
-        return "translation" if self.heading_error is None else "rigid motion"
+    motion: str = "translation"  # what was fitted, in words
 
     def as_dict(self) -> dict[str, float]:
         """Flat, for JSON: the scores that are not None, then 'constant l_test' and so on."""

@@ -76,8 +76,8 @@ def _path(model: Representation, row: Batch) -> Array | None:
     pose = model.model.pose(model.canonical(row.o).to(device))
     if pose is None:
         return None
-    ends = torch.cat([group.position(z) for z in (pose, group.act(pose, row.a.to(device)))]).cpu()
-    found: Array = group.moved(ends, model.frame.origin).numpy()
+    corners = group.path(pose, row.a.to(device)).corners[0].cpu()
+    found: Array = group.moved(corners, model.frame.origin).numpy()
     return found
 
 
