@@ -115,7 +115,7 @@ def test_the_slider_shows_other_triples(look: Looks, made_runs: Path) -> None:
     page.locator("input").first.fill("5")
     page.wait_for_function("() => document.querySelectorAll('.scene svg circle').length > 0")
     page.wait_for_selector("text=120 of 120 triples")
-    row = page.locator(".rows .q-btn").first
+    row = page.locator(".rows button").first
     number = row.inner_text()
     row.click()
     page.wait_for_function("(row) => document.querySelector('input').value === row", arg=number)

@@ -104,7 +104,7 @@ class Log:
         if self.projection is None and self.model is not None:
             self.projection = learned_projection(self.model, o, attributes)
         if self.projection is None and o.dim() == 4:
-            self.note = " ".join(filter(None, (self.note, NO_PROJECTION)))
+            self.note = f"{self.note}. {NO_PROJECTION}" if self.note else NO_PROJECTION
 
     def row(self, number: float | None) -> int:
         """The nearest row number that exists."""

@@ -1,6 +1,7 @@
 """The page of a log."""
 
 import asyncio
+import time
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,16 @@ from palpate.viewer.run_page import finding_html
 from palpate.viewer.session import SHOWN, Session, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from palpate.doctor.check import Checkup
     from palpate.viewer.log import Log, ShownTriple
     from palpate.viewer.ranking import Ranking
     from palpate.viewer.search import Matches
 
 LISTED = 10  # rows of each list
+LIST_SECONDS = 2.0  # between two looks at lists that are being computed
+REST_SECONDS = 0.1  # after which a row is explained, if no other one is wanted
 NO_MODEL = "There is no model here. <code>palpate view LOG --model runs/x</code> shows the outputs of one for this log."
 
 
@@ -44,6 +49,27 @@ class Latest:
         return self._waiting is not None
 
 
+class _Links:
+    """Buttons of rows. They are one element: the lists change often, and many elements would slow down the browser."""
+
+    def __init__(self, wanted: "Callable[[int], None]", title: str = "") -> None:
+        self.place, self.title = html("", "rows"), title
+        self.place.on(
+            "click",
+            lambda event: wanted(int(event.args)),
+            js_handler="(e) => { const row = e.target.dataset.row; if (row !== undefined) emit(row); }",
+        )
+
+    def show(self, rows: "Sequence[tuple[int, float | None]]") -> None:
+        """Rows, each with a number for its tooltip."""
+        tips = ("" if value is None else f' title="{value:.2g}"' for _, value in rows)
+        buttons = "".join(
+            f'<button data-row="{row}"{tip}>{row:,}</button>' for (row, _), tip in zip(rows, tips, strict=True)
+        )
+        title = f'<span class="soft">{escape(self.title)}</span>' if self.title else ""
+        self.place.content = title + buttons
+
+
 def log_page(session: Session, notice: Notice) -> None:
     awaited("The log is being opened...", lambda: session.log, lambda log: _Pages(session, notice, log))
 
@@ -54,7 +80,8 @@ class _Pages:
     def __init__(self, session: Session, notice: Notice, log: "Log") -> None:
         self.session, self.notice, self.log, self.row = session, notice, log, 0
         self.ranking: Ranking | None = None
-        self.latest = Latest(self._show)
+        self.latest, self.rest = Latest(self._show), Latest(self._explain)
+        self.listed = 0.0  # when the lists were shown last
         self._build()
         ui.timer(0.1, self._begin, once=True)
         ui.timer(0.5, self._refresh)
@@ -107,14 +134,14 @@ class _Pages:
             return
         self.progress = ui.linear_progress(value=0, show_value=False, size="5px")
         self.counted = html("", "soft")
-        self.lists: dict[str, tuple[ui.element, list[tuple[int, float]]]] = {}
+        self.lists: dict[str, tuple[_Links, list[tuple[int, float]]]] = {}
         for name, title in (
             ("doubtful", "Most doubtful contacts"),
             ("unexplained", "Worst explained by geometry"),
             ("nearest", "Nearest in W to the shown one (the same scene)"),
         ):
             html(escape(title), "soft").style("margin-top: 8px")
-            self.lists[name] = (ui.element("div").classes("rows"), [])
+            self.lists[name] = (_Links(self._wanted), [])
 
     def _build_doctor(self) -> None:
         html("<h2>Findings about the data</h2>")
@@ -184,16 +211,29 @@ class _Pages:
         background_tasks.create(self.latest(row))  # not a timer: it would be deleted with the button of a list
 
     async def _show(self, row: int) -> None:
+        """Show the pictures and the estimates at once; the rest follows when no other row is wanted."""
         try:
             shown = await asyncio.to_thread(self.log.show, row, whole=False)
-            self._draw(shown)
-            if self.latest.waiting:
-                return
-            shown = await asyncio.to_thread(self.log.show, row)
         except SHOWN as error:
             self.notice.show("log", one_line(error))
             return
         self.notice.show("log", "")
+        self._draw(shown)
+        if not self.latest.waiting:
+            background_tasks.create(self.rest(row))
+
+    async def _explain(self, row: int) -> None:
+        """Show the outputs about contact and the nearest rows, which take longer than the pictures."""
+        await asyncio.sleep(REST_SECONDS)
+        if row != self.row:
+            return
+        try:
+            shown = await asyncio.to_thread(self.log.show, row)
+        except SHOWN as error:
+            self.notice.show("log", one_line(error))
+            return
+        if row != self.row:
+            return
         note = f'<p class="soft">{escape(self.log.note)}</p>' if self.log.note else ""
         self.says.content = _says(shown, self.log.aligned) + note
         await self._list(["nearest"])
@@ -234,7 +274,9 @@ class _Pages:
             finished = ranking.finished  # read first: the lists must hold the last block
             self.progress.value = ranking.done / ranking.total
             self.counted.content = escape(ranking.error) or f"{ranking.done:,} of {ranking.total:,} triples"
-            await self._list(list(self.lists) if finished else ["doubtful", "unexplained"])
+            if finished or time.monotonic() - self.listed > LIST_SECONDS:
+                self.listed = time.monotonic()
+                await self._list(list(self.lists) if finished else ["doubtful", "unexplained"])
             if finished:
                 self.progress.visible = False
         checkup, examination = self.session.checkup(self.log), self.session.examination(self.log)
@@ -268,15 +310,7 @@ class _Pages:
             if found[name] == old or (name == "nearest" and row != self.row):
                 continue
             self.lists[name] = place, found[name]
-            place.clear()
-            with place:
-                for each, value in found[name]:
-                    self._link(each, f"{value:.2g}")
-
-    def _link(self, row: int, tip: str) -> None:
-        button = ui.button(f"{row:,}", on_click=lambda: self._wanted(row)).props("outline dense no-caps size=sm")
-        if tip:
-            button.tooltip(tip)
+            place.show(found[name])
 
     def _list_findings(self, checkup: "Checkup") -> None:
         self.findings.clear()
@@ -289,10 +323,7 @@ class _Pages:
                 if not rows:
                     html("about the whole log", "soft")
                     continue
-                with ui.element("div").classes("rows"):
-                    html("rows that show it", "soft")
-                    for row in rows:
-                        self._link(row, "")
+                _Links(self._wanted, "rows that show it").show([(row, None) for row in rows])
 
     def _check(self) -> None:
         self.check.disable()

@@ -36,7 +36,8 @@ p { margin: 0 0 8px; }
 .finding.blocking { border-color: #D55E00; }
 .finding.note { border-color: #999999; }
 .figure img { max-width: 100%; height: auto; display: block; margin: 0 auto; }
-.wait { color: var(--soft); padding: 24px 0; text-align: center; }
+.wait { color: var(--soft); padding: 24px 0; text-align: center; max-width: 80ch; margin: 0 auto; }
+.wait::first-letter { text-transform: uppercase; }
 .notice { background: #fbdcd0; border: 1px solid #e9a98e; color: #6b2600; border-radius: 8px; padding: 8px 14px;
   margin: 12px 24px 0; }
 .scene img { image-rendering: pixelated; border-radius: 6px; background: #30343f; }
@@ -45,11 +46,12 @@ p { margin: 0 0 8px; }
 .stage .scene { cursor: grab; } .stage .scene:active { cursor: grabbing; }
 .controls { display: flex; align-items: center; gap: 10px; width: 100%; flex-wrap: wrap; }
 .controls .slider { flex: 1; min-width: 180px; }
-.rows { display: flex; flex-wrap: wrap; gap: 6px; }
+.rows { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; }
+.rows button { border: 1px solid var(--accent); border-radius: 4px; color: var(--accent); background: none;
+  font-size: 11px; line-height: 1.7; padding: 0 8px; cursor: pointer; font-variant-numeric: tabular-nums; }
+.rows button:hover { background: #e6f1f8; }
 .q-btn { padding: 3px 12px; }
-.rows .q-btn { padding: 1px 8px; }
 .settings table.plain td.number { white-space: normal; overflow-wrap: break-word; }
-.rows .q-btn { font-variant-numeric: tabular-nums; }
 code { background: #eef2f6; border-radius: 5px; padding: 2px 6px; font-size: 12.5px; overflow-wrap: anywhere; }
 .legend { display: flex; gap: 14px; flex-wrap: wrap; color: var(--soft); font-size: 12.5px; align-items: center; }
 .dot { display: inline-block; width: 10px; height: 10px; border-radius: 50%; border: 1px solid #000;
