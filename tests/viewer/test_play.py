@@ -111,6 +111,25 @@ def test_dragging_moves_the_agent_to_the_mouse(model: Representation) -> None:
     assert play.view().marks.count("<circle") < before.marks.count("<circle")
 
 
+def test_a_robot_that_turns_faces_the_way_it_is_dragged() -> None:
+    made = world("palpate/SpritesTurning-v0", size=20)
+    small: dict[str, Any] = {"steps": 1, "batch_size": 8, "progress": False, "device": "cpu", "encoder": "small"}
+    trained = fit(made, group="se2", **small)
+    found = Streamed(made, "palpate/SpritesTurning-v0")
+    play = Play(trained, found)
+    play.drag(10, 10)
+    for x, y, heading in ((15, 10, 0), (15, 5, np.pi / 2), (10, 5, np.pi)):
+        play.drag(x, y)
+        play.drag(x + 0.5 * np.cos(heading), y - 0.5 * np.sin(heading))  # one move turns by 90 degrees at most
+        assert found.heading() is not None
+        assert np.cos(found.heading() - heading) == pytest.approx(1, abs=1e-3)
+        assert at_agent(play) == pytest.approx((x + 0.5 * np.cos(heading), y - 0.5 * np.sin(heading)), abs=0.01)
+    play.explain()
+    view = play.view()
+    assert view.answer is not None
+    assert "heading" in dict(view.facts)
+
+
 def test_a_drag_beyond_the_border_stops_there(model: Representation) -> None:
     play = Play(model, ground(SPRITES))
     play.drag(-50, 10)

@@ -273,7 +273,6 @@ def test_a_run_without_a_world_is_not_played(made_runs: Path, tmp_path: Path) ->
         ({}, "its data do not name one; these worlds can be played: palpate/Sprites-v0"),
         ({"env": "gym_pusht/PushT-v0"}, "come from gym_pusht/PushT-v0, which Play cannot move"),
         ({"env": "palpate/SoccerGoal-v0"}, "come from palpate/SoccerGoal-v0, which Play cannot move"),
-        ({"env": "palpate/SpritesTurning-v0"}, "come from palpate/SpritesTurning-v0, which Play cannot move"),
     ):
         config.write_bytes(as_json(sealed({**json.loads(config.read_bytes()), "world": recorded})))
         play = waited(Session(tmp_path / "run").play)

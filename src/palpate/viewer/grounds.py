@@ -15,7 +15,7 @@ from torch import Tensor
 
 from palpate.data.stream import SteerableWorld
 from palpate.data.transitions import Batch
-from palpate.envs.registration import DRAWN, KINDS, SOCCER, TURNING, world
+from palpate.envs.registration import DRAWN, KINDS, SOCCER, world
 from palpate.envs.simulator.world import Simulated
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
@@ -28,7 +28,7 @@ ABOVE_PIXELS = 320
 OWN_SIDE = 320  # pixels of the empty plane on which a world of unknown projection is drawn
 
 
-OURS = [env for ids, *_ in KINDS if ids is not TURNING for env in ids]  # its agent has no fixed axes
+OURS = [env for ids, *_ in KINDS for env in ids]
 OWN = "view(folder, world=MyWorld()) plays a world of your own, with the protocol palpate.data.stream.SteerableWorld"
 PLAYED = f"these worlds can be played: {', '.join(OURS)}; {OWN}"
 
@@ -56,13 +56,16 @@ class Ground(Protocol):
     def agent(self) -> Array | None:
         """The true position [n]."""
 
+    def heading(self) -> float | None:
+        """The true heading in radians, of an agent that turns."""
+
     def objects(self) -> Array | None:
         """The true positions [k, n]."""
 
     def picture(self) -> tuple[Array, Homography | None]:
         """A picture [h, w, 3] to drag in, and the projection of the plane on it, if it is known."""
 
-    def move(self, displacement: Array) -> Moved: ...
+    def move(self, action: Array) -> Moved: ...
 
 
 class Streamed:
@@ -108,6 +111,9 @@ class Streamed:
     def agent(self) -> Array | None:
         return self._scene.agent[0].cpu().numpy() if hasattr(self._scene, "agent") else None
 
+    def heading(self) -> float | None:
+        return float(self._scene.heading[0]) if hasattr(self._scene, "heading") else None
+
     def objects(self) -> Array | None:
         if not hasattr(self._scene, "object"):
             return None
@@ -120,8 +126,8 @@ class Streamed:
             return as_picture(o), Homography.of_extent(UNIT_SQUARE, o.shape[-1], o.shape[-2])
         return np.full((OWN_SIDE, OWN_SIDE, 3), 60, np.uint8), None
 
-    def move(self, displacement: Array) -> Moved:
-        states = self._stepped(torch.as_tensor(displacement, dtype=torch.float32, device=self._world.device)[None])
+    def move(self, action: Array) -> Moved:
+        states = self._stepped(torch.as_tensor(action, dtype=torch.float32, device=self._world.device)[None])
         with self._naming("render_pair"):
             o, self._seen = (x.cpu() for x in self._world.render_pair(states))
         self._scene = self._after(states)
@@ -129,9 +135,9 @@ class Streamed:
         known = None if contact is None else np.atleast_1d(contact[0].cpu().numpy())
         return Moved(Batch(o, states.displacement.cpu(), self._seen), known)
 
-    def _stepped(self, displacement: Tensor) -> Any:
+    def _stepped(self, action: Tensor) -> Any:
         with self._naming("step"):
-            return self._world.step(self._scene, displacement, self._generator)
+            return self._world.step(self._scene, action, self._generator)
 
     def _after(self, states: Any) -> Any:
         """The scene in which a triple ends. Each of its fields NAME is NAME_next in the triple's states."""
@@ -178,6 +184,9 @@ class Stepped:
         found: Array = self._scene.agent[0]
         return found
 
+    def heading(self) -> None:
+        """No agent of these worlds turns."""
+
     def objects(self) -> Array:
         found: Array = self._scene.object
         return found
@@ -192,13 +201,13 @@ class Stepped:
         first = self.observation()[0, :3]
         return as_picture(first), Homography(homography(camera, size, size))
 
-    def move(self, displacement: Array) -> Moved:
+    def move(self, action: Array) -> Moved:
         o, before = self._seen, self._scene
-        outcome = self._world.step(before, np.asarray(displacement, np.float32))
+        outcome = self._world.step(before, np.asarray(action, np.float32))
         self._scene = type(before)(*(np.asarray(getattr(outcome, name))[None] for name in before._fields))
-        action = torch.from_numpy(self._scene.agent - before.agent)
+        moved = torch.from_numpy(self._scene.agent - before.agent)
         self._seen = self._observe(self._scene)
-        return Moved(Batch(o, action, self._seen), np.array([outcome.contact]))
+        return Moved(Batch(o, moved, self._seen), np.array([outcome.contact]))
 
     def _observe(self, scene: Any) -> Tensor:
         pictures = torch.from_numpy(self._world.observe(scene).copy())  # [1, (v,) h, w, 3]

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any, NamedTuple, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,6 +25,7 @@ KNOWN = 64  # scenes with known positions that align the frame
 NEAR = 0.09  # of the picture's width: a press this near to the agent starts a drag
 STRIDE = 0.02  # of the plane's width: one step along a path
 RECENT = 50  # moves whose errors are averaged
+MOST_TURN = np.pi / 2  # of one move
 VISIBLE = 0.5  # confidence below which an object's position means nothing
 STILL = 1e-4  # of the plane's width: shorter moves are not carried out
 
@@ -117,15 +119,28 @@ class Play:
         self._go(self.plane(x, y))
 
     def _go(self, target: Array) -> None:
-        displacement = target - self.at
-        if np.abs(displacement).max() < STILL * self.width:
+        if np.abs(target - self.at).max() < STILL * self.width:
             return
         with one_thread():
-            self._moved = moved = self.ground.move(displacement)
+            self._moved = moved = self.ground.move(self._action(target))
         self.answer = None
         self.touched = None if moved.contact is None else bool(moved.contact.any())
         self.contacts += bool(self.touched)
         self._look()
+
+    def _action(self, target: Array) -> Array:
+        """The action that leads to a point. An agent that turns faces the way it goes, as far as one move turns it."""
+        group, heading = self.model.model.group, self.ground.heading()
+        here, there = list(self.at), list(target)
+        if group.heading(group.origin()) is not None:
+            heading = self._marks.heading if heading is None else heading
+            assert heading is not None
+            way = np.arctan2(*(target - self.at)[::-1]) - heading
+            turn = np.clip((way + np.pi) % (2 * np.pi) - np.pi, -MOST_TURN, MOST_TURN)
+            here, there = [*here, heading], [*there, heading + turn]
+        poses = (group.posed(torch.tensor(each, dtype=torch.float64)) for each in (here, there))
+        action: Array = group.between(*poses).numpy()
+        return action
 
     def explain(self) -> None:
         """Compute the model's outputs for the last move. They take longer than the estimate, so they may come later."""
@@ -192,6 +207,8 @@ class Play:
         facts = []
         if self._marks.agent is not None:
             facts.append(("agent", _numbers(self._marks.agent)))
+        if self._marks.heading is not None:
+            facts.append(("heading", f"{round(np.degrees(self._marks.heading)) % 360}°"))
         objects = [] if self._marks.objects is None else list(self._marks.objects)
         for i, place in enumerate(objects):
             name = "object" if len(objects) == 1 else f"object {i + 1}"
@@ -227,10 +244,6 @@ def _require_fit(model: Representation, ground: Ground) -> None:
     group, shape = model.model.group, tuple(ground.observation().shape[1:])
     if group.n != 2:
         raise ValueError(f"the positions have {group.n} numbers; only worlds in the plane can be played")
-    if group.action_width != group.n:
-        raise ValueError(
-            f"the actions have {group.action_width} numbers; only agents that move by displacements can be played"
-        )
     if shape != model.config.observation_shape:
         raise ValueError(
             f"{ground.name} gives observations {shape}, and the model reads {model.config.observation_shape}; give the "
