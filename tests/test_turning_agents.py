@@ -461,6 +461,18 @@ def found(a: Tensor, o: tuple[Tensor, Tensor], **settings: Any) -> dict[str, str
     return {finding.name: finding.severity for finding in checkup.findings}
 
 
+def test_in_pictures_a_short_run_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It learns a heading from numbers, but from pictures it may take longer."""
+    for module in ("probe", "following"):
+        monkeypatch.setattr(f"palpate.doctor.{module}.STEPS", (5, 5))
+    monkeypatch.setattr("palpate.doctor.probe.MORE_STEPS", (5, 5))
+    log = palpate.collect("palpate/SpritesTurning-v0", 1200, size=20, progress=False)
+    checkup = palpate.check(log, group="se2")
+    assert checkup.good
+    assert [finding.name for finding in checkup.findings if finding.severity == "warning"] == ["heading-not-visible"]
+    assert "the short training run did not find which way the agent faces" in str(checkup)
+
+
 def test_a_robot_that_never_turns_is_named() -> None:
     rows = labelled(1200).transitions.rows(slice(None))
     straight = rows.a * torch.tensor([1, 1, 1e-4])

@@ -15,7 +15,7 @@ from palpate.doctor.causes import cause, small_shift
 from palpate.doctor.commands import note
 from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, measure_demonstrations
 from palpate.doctor.examples import Arrays, Probed, examples
-from palpate.doctor.frames import frames
+from palpate.doctor.frames import UNSURE_HEADING, frames
 from palpate.doctor.probe import Trial, chosen, small
 from palpate.doctor.verdict import judge, undecided
 from palpate.findings import Finding
@@ -62,7 +62,8 @@ class Checkup:
         done, planned = (_plain(self.measured[name]) for name in ("probe_steps", "planned_steps"))
         return [
             f"cut short: the training run ended after {done} of {planned} steps, because its {SECONDS:.0f} s of "
-            "processor time were used up; some problems may not be found. Repeat the check when the machine is idle"
+            "processor time were used up; some problems may not be found, and findings are less certain. Repeat the "
+            "check when the machine is idle"
         ]
 
 
@@ -133,6 +134,8 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool, scene: Obje
     elif not (turns or doubtful):
         late, shift = small_shift(trial, rows, triples, follows)
         seen, findings = seen | shift, findings + late
+    if turns and trial.picture and doubtful and (found is None or found.name == UNSURE_HEADING.name):
+        found = UNSURE_HEADING.finding("warning", seen)
     if found is not None:
         seen, findings = seen | residuals, [found, *others]
     shown = examples(findings, Probed(trial, rows, episode).shows) if findings else {}

@@ -19,7 +19,7 @@ from palpate.data.transitions import Transitions
 from palpate.doctor.following import followed, held_outputs
 from palpate.doctor.probe import Trial, small
 from palpate.doctor.verdict import FOLLOWS
-from palpate.findings import Finding
+from palpate.findings import Finding, Rule
 from palpate.groups.base import Group
 from palpate.groups.se2 import SE2
 from palpate.groups.translations import Translations
@@ -65,6 +65,14 @@ WORDS = {
         "fixed axes, or mark its front.",
     ),
 }
+
+UNSURE_HEADING = Rule(
+    WORDS["lengths"][0],
+    "residual probe_steps",
+    "the short training run did not find which way the agent faces",
+    "Do the pictures show it, and are the actions moves along the agent's own axes? Then more triples or a full "
+    "training may find it; `fit` reports as agent-residual if the agent does not follow its actions.",
+)
 
 
 def frames(triples: Transitions, scene: ObjectiveConfig) -> tuple[Finding | None, dict[str, float]]:

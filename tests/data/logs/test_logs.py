@@ -425,6 +425,8 @@ def test_a_folder_of_nothing(tmp_path: Path) -> None:
         open_log(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         open_log(tmp_path / "none.h5")
+    with pytest.raises(FileNotFoundError, match="there is no file or folder .*none"):
+        open_log(tmp_path / "none", LogOptions(position="observation.state[:2]"))
 
 
 @pytest.mark.parametrize("library", ["pyarrow", "av", "zarr"])

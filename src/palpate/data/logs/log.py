@@ -67,6 +67,8 @@ def open_log(path: str | os.PathLike[str], options: LogOptions | None = None) ->
     path, options = Path(path), options or LogOptions()
     kind = kind_of(path)
     if kind == "triples":
+        if options.given and not path.exists():
+            raise FileNotFoundError(f"there is no file or folder {path}")
         if options.given:
             name, value = next(iter(options.given.items()))
             raise ValueError(f"{name} is {value!r}, but {path} holds triples; it is for logs of other projects")
