@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from palpate.geometry import Polyline, Segment, angle_of, beside_objects, rotated, unit
 from palpate.groups.se2 import CHORDS, SE2
 from palpate.objectives.equivariance import chain_equivariance, equivariance
+from palpate.quality import residual
 
 quick = settings(deadline=None, max_examples=25, derandomize=True, database=None)
 seeds = st.integers(0, 1000)
@@ -87,6 +88,16 @@ def test_the_loss_refuses_poses_without_a_heading() -> None:
     z = torch.zeros(3, 4)
     assert_close(equivariance(group, z, torch.tensor([[0.0, 0.0, 1.0]]).expand(3, -1), z), torch.full((3,), 0.25))
     assert group.flaw(poses()).max() < 1e-20
+
+
+def test_a_collapsed_model_has_a_residual() -> None:
+    """Without a heading the agent could not move by any action, and would seem to follow them all."""
+    group, z, a = SE2(), torch.zeros(50, 4, dtype=torch.float64), randn(50, 3)
+    poses_of = group.flawless(z)
+    assert_close(poses_of[:, 2:].norm(dim=1), torch.ones(50, dtype=torch.float64))
+    unit_of_actions = float(group.length2(a).mean().sqrt())
+    assert residual(group, poses_of, a, poses_of, unit_of_actions) > 0.9 * unit_of_actions
+    assert_close(group.flawless(poses()), poses())
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3)])

@@ -139,8 +139,11 @@ class SE2(Group):
 
 
 def _unit_of(vector: Tensor) -> Tensor:
-    """Vectors [..., 2] divided by their length; 0 stays."""
-    return vector / torch.sqrt(vector.square().sum(-1, keepdim=True) + 1e-12)
+    """Vectors [..., 2] divided by their length; of length 0: (1, 0), so that no pose is without a heading."""
+    zero = vector.square().sum(-1, keepdim=True) < 1e-12
+    first = torch.stack((torch.ones_like(vector[..., 0]), torch.zeros_like(vector[..., 0])), -1)
+    some = torch.where(zero, first, vector)
+    return some / some.norm(dim=-1, keepdim=True)
 
 
 def _chord(turn: Tensor) -> Tensor:
