@@ -5,7 +5,6 @@ reading that fits the observations best is the right one.
 Legend: b triples, h readings, n numbers of an action.
 """
 
-import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,7 +35,7 @@ class Reading(NamedTuple):
     """A meaning that actions may have."""
 
     width: int  # of the network's output
-    # Mean squared residual of outputs for o and o', and actions; 1 for an agent that stands still.
+    # Mean squared residual of outputs for o and o', and actions, relative to the actions' size.
     left: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -81,12 +80,10 @@ def frames(triples: Transitions, scene: ObjectiveConfig) -> tuple[Finding | None
         return None, {}
     found = residuals(triples, scene)
     measured = {f"residual_{name.replace(' ', '_')}": value for name, value in found.items()}
-    recorded, lengths = found.pop("own axes" if scene.group == "se2" else "fixed axes"), found.pop("lengths", math.inf)
+    recorded, lengths = found.pop("own axes" if scene.group == "se2" else "fixed axes"), found.pop("lengths")
     # Of readings that fit about equally well, the first.
-    best = min(
-        (name for name in found if found[name] <= ALIKE * min(found.values())), key=list(found).index, default=""
-    )
-    if best and found[best] < min(FOLLOWS[0], FOLLOWS[1] * recorded):
+    best = next(name for name in found if found[name] <= ALIKE * min(found.values()))
+    if found[best] < min(FOLLOWS[0], FOLLOWS[1] * recorded):
         right = found[best]
     elif lengths < MUCH_BETTER * recorded and recorded > FOLLOWS[0]:
         best, right = "lengths", lengths
