@@ -3,8 +3,8 @@
     python benchmarks/turning.py OUT [--jobs 2] [--seeds 0 1 2] [--cases fixed fresh ...]
 
 Each run is `palpate.fit(data, group="se2")` on one CPU thread. The world is SpritesTurning as vectors: a smooth mixture
-of both positions and of the heading's cosine and sine in 96 numbers. Finished runs are kept in OUT/runs.json and not
-made again.
+of both positions and of the heading's cosine and sine in 96 numbers. The cases in space have group="se3" and the world
+of gripper.py. Finished runs are kept in OUT/runs.json and not made again.
 """
 
 import time
@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import torch
+from gripper import Gripper
 from many import Settings, command_line, make
 from torch import Tensor
 
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     taken_for: str = "arc"  # of the model
     noise: float = 0.0  # standard deviation on each number of an action, relative to that number's root mean square
     gain: float = 1.0  # of the recorded turns
+    space: float = 0.0  # in space: how little linear the observations are; 0: in the plane
 
 
 CASES = {
@@ -42,6 +44,10 @@ CASES = {
     "arcs taken for straight": Case(taken_for="straight"),
     "noise": Case(noise=0.02),
     "gain": Case(gain=1.03),
+    "space": Case(space=4.0),
+    "space, fresh": Case(space=4.0, fresh=True),
+    "space, smooth": Case(space=1.0),
+    "space, smooth, fresh": Case(space=1.0, fresh=True),
 }
 
 
@@ -79,27 +85,33 @@ class Mixed:
         return Labelled(rows, truth)
 
 
+def labelled(world: Any, count: int, seed: int, case: Case) -> Labelled:
+    made: Labelled = world.labelled(count, seed, case) if isinstance(world, Mixed) else world.labelled(count, seed)
+    return made
+
+
 def run(settings: Settings) -> dict[str, Any]:
     case = CASES[settings["case"]]
-    world = Mixed(case.motion)
-    data = world if case.fresh else world.labelled(TRIPLES, settings["seed"], case).transitions
+    world: Any = Gripper(case.space) if case.space else Mixed(case.motion)
+    data = world if case.fresh else labelled(world, TRIPLES, settings["seed"], case).transitions
     start = time.monotonic()
     with warnings.catch_warnings(action="ignore"):  # findings are kept below
         model = palpate.fit(
             data,
-            group="se2",
+            group="se3" if case.space else "se2",
             motion=case.taken_for,  # type: ignore[arg-type]
             seed=settings["seed"],
             device="cpu",
             progress=False,
         )
     seconds = time.monotonic() - start
-    scores = palpate.evaluate(model, world.labelled(TEST_TRIPLES, TEST_SEED, Case()))
+    scores = palpate.evaluate(model, labelled(world, TEST_TRIPLES, TEST_SEED, Case()))
     assert scores.own_l_test is not None
     return {
         "percent_of_constant": 100 * scores.l_test / scores.constant["l_test"],
         "own_percent_of_constant": 100 * scores.own_l_test / scores.constant["own_l_test"],
         "heading_error": scores.heading_error,
+        "rotation_error": scores.rotation_error,
         "agent_error": scores.agent_error,
         "object_error": scores.object_error,
         "contact_accuracy": scores.contact_accuracy,

@@ -37,6 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "several": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL, objects=3)},
     "refined": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL | {"refine": True})},
     "turning": VECTOR | {"n": 2, "actions": 3, "objective": ObjectiveConfig(**ELLIPSE, group="se2")},
+    "space": VECTOR | {"n": 3, "actions": 6, "objective": ObjectiveConfig(**BALL, group="se3")},
     "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="ellipse")},
 }
 OUTPUTS = {
@@ -52,12 +53,13 @@ OUTPUTS = {
         "confidence": [],
         "heading": [],
     },
+    "space": {"agent": [3], "object": [3], "covariance": [3, 3], "confidence": [], "rotation": [3, 3]},
     "supervised": {"agent": [2], "object": [2], "orientation": []},
 }
 FILES = [
     ("ball", "torch"),
     ("supervised", "torch"),
-    *((kind, "onnx") for kind in ("ball", "ellipse", "refined", "several", "turning")),
+    *((kind, "onnx") for kind in ("ball", "ellipse", "refined", "several", "turning", "space")),
 ]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 

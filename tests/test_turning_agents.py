@@ -120,7 +120,7 @@ def test_a_streamed_world_with_chosen_moves() -> None:
     [
         ({"method": "vae"}, r"group is 'se2'; leave it out: the method 'vae' learns no agent that turns"),
         ({"egocentric": True}, r"group is 'se2'; leave it out: the method 'egocentric' learns no agent that turns"),
-        ({"group": "se3"}, r"group is 'se3'; allowed is 'translations' or 'se2'"),
+        ({"group": "so3"}, r"group is 'so3'; allowed is 'translations' or 'se2' or 'se3'"),
         ({"group": "translations", "motion": "straight"}, r"motion is 'straight'; allowed is 'arc' unless group is"),
     ],
 )

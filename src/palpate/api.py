@@ -15,7 +15,7 @@ from torch import Tensor
 
 from palpate import __version__
 from palpate.checkpoint import checksum
-from palpate.config import Encoder, GroupName, Motion, TrainingConfig
+from palpate.config import TURNING, Encoder, GroupName, Motion, TrainingConfig, own_axes_hint
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
@@ -76,6 +76,16 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
         places_object=model.model.places_object,
         tells_apart=model.model.tells_apart,
     )
+
+
+def _require_group(triples: Transitions, group: GroupName) -> None:
+    """Refuse a log that was read as moves of another group."""
+    read = triples.attributes.get("group")
+    if read in TURNING and read != group:
+        raise ValueError(
+            f"the log was read with group={read!r}, so its actions are moves along the agent's own axes; give "
+            f"group={read!r} to fit, too"
+        )
 
 
 def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
@@ -162,6 +172,8 @@ def fit(
     origin = origin_of(data) | origin_of(test, "test")
     from_file = isinstance(test, str | os.PathLike)
     test = watched(test)
+    if isinstance(opened, Transitions | Labelled):
+        _require_group(triples_of(opened), asked.scene.group)
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
     model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
@@ -169,8 +181,8 @@ def fit(
         raise ValueError(f"the test triples have {count} objects, and objects is {asked.scene.objects}")
     if test is not None and (count := test.truth.agent.shape[1]) != model_config.n:
         raise ValueError(
-            f"the true positions of the test triples have {count} numbers, and those of the model {model_config.n}; if "
-            "the actions are moves along the agent's own axes, give group='se2'"
+            f"the true positions of the test triples have {count} numbers, and those of the model {model_config.n}; "
+            f"{own_axes_hint(count)}"
         )
     settled = replace(settled, device=device.type, precision=precision_on(device, settled))  # type: ignore[arg-type]
     material = make_material(opened, traits, settled, device, make_group(model_config))

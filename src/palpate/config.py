@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 Method = Literal["interaction", "vae", "transporter", "supervised"]
 Encoder = Literal["small", "resnet18", "mlp"]
 Objective = Literal["contact", "paper", "paper-gaussian"]
-GroupName = Literal["translations", "se2"]
+GroupName = Literal["translations", "se2", "se3"]
 Motion = Literal["arc", "straight"]
 Augment = Literal["none", "light", "shift"]
 Optimizer = Literal["muon", "adamw"]
@@ -20,8 +20,15 @@ Device = Literal["cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
 
 LEARNING_RATES = {"muon": 8e-3, "adamw": 2e-3}
-ACTIONS: dict[str, tuple[int, ...]] = {"se2": (2, 3)}  # numbers of an action, where the group decides
+# Of groups of agents that turn: dimension of positions, and numbers that an action may have.
+TURNING: dict[str, tuple[int, tuple[int, ...]]] = {"se2": (2, (2, 3)), "se3": (3, (6,))}
 RISE, LOWEST = 0.25, 0.04  # one-cycle: share of the run with a rising rate; first rate relative to the largest
+
+
+def own_axes_hint(n: int) -> str:
+    """What to do if actions are moves along the own axes of an agent with positions of n numbers."""
+    groups = " or ".join(f"group={name!r}" for name, (dimension, _) in TURNING.items() if dimension == n)
+    return f"if the actions are moves along the agent's own axes, train with {groups}" if groups else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +47,10 @@ class ObjectiveConfig:
     """The agent carries the cameras."""
     group: GroupName = "translations"
     """What actions are. translations: displacements along fixed axes. se2: moves of an agent that turns, along its own
-    axes: (forward, sideways, turn) or (forward, turn), sideways and turns to the left, turns in radians."""
+    axes: (forward, sideways, turn) or (forward, turn), sideways and turns to the left, turns in radians. se3: the same
+    in space: a displacement along the agent's own axes and a rotation vector, 6 numbers."""
     motion: Motion = "arc"
-    """For se2: arc, the agent drives and turns at once; straight, it turns before or after driving."""
+    """For se2 and se3: arc, the agent moves and turns at once; straight, it turns before or after moving."""
     refine: bool | None = None
     """Correct smooth position bias after training, by a fit to many fresh triples. Default: if moves are chosen and the
     networks are larger than small CNNs."""
@@ -57,16 +65,22 @@ class ObjectiveConfig:
         _require(isinstance(self.egocentric, bool), "egocentric", self.egocentric, "True or False")
         _require(isinstance(self.refine, bool | None), "refine", self.refine, "True or False")
         _require_literals(self)
-        _require(self.motion == "arc" or self.group == "se2", "motion", self.motion, "'arc' unless group is 'se2'")
+        turning = " or ".join(map(repr, TURNING))
+        _require(self.motion == "arc" or self.turns, "motion", self.motion, f"'arc' unless group is {turning}")
+
+    @property
+    def turns(self) -> bool:
+        """Whether the agent turns, and its actions are moves along its own axes."""
+        return self.group in TURNING
 
     def dimension(self, actions: int) -> int:
         """The dimension of positions, for actions of so many numbers."""
-        allowed = ACTIONS.get(self.group)
-        if allowed is None:
+        if not self.turns:
             return actions
+        dimension, allowed = TURNING[self.group]
         counts = " or ".join(map(str, allowed))
         _require(actions in allowed, f"with group {self.group!r}, the count of numbers in an action", actions, counts)
-        return 2
+        return dimension
 
 
 @dataclass(frozen=True, kw_only=True)

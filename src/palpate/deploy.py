@@ -38,6 +38,7 @@ UNITS = {
     "orientation": "radians, modulo pi",
     "confidence": "probability that the object is visible",
     "heading": "radians, from the first axis of the plane to the left",
+    "rotation": "rotation matrix, its columns are the agent's axes",
 }
 
 Answers = dict[str, Tensor]
@@ -184,7 +185,8 @@ def _difference(source: Representation, answer: Callable[[Tensor], Answers], o: 
     wanted, found = ({name.removesuffix("s"): value for name, value in answers.items()} for answers in (wanted, found))
     gaps = {name: (value - found[name]).abs() for name, value in wanted.items()}
     one = torch.ones(())
-    weights = {"agent": 1 / unit, "object": 1 / unit, "orientation": one, "confidence": one, "heading": one}
+    angles = dict.fromkeys(("orientation", "confidence", "heading", "rotation"), one)
+    weights = {"agent": 1 / unit, "object": 1 / unit, **angles}
     if "covariance" in wanted:  # a semi-axis is the root of an eigenvalue
         size = wanted["covariance"].diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()  # [b] or [b, k]
         weights["covariance"] = 1 / (size * unit)[..., None, None]

@@ -163,6 +163,8 @@ def _encoded(model: Representation, o: torch.Tensor) -> Columns:
     columns["palpate.agent"] = encoding.agent.numpy()
     if encoding.heading is not None:
         columns["palpate.heading"] = encoding.heading.numpy()
+    if encoding.rotation is not None:
+        columns["palpate.rotation"] = encoding.rotation.flatten(1).numpy()  # row by row
     several = encoding.objects.shape[1] > 1
     for name, value in (
         ("object", encoding.objects),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from palpate.config import ModelConfig
+from palpate.data.arrays import as_actions
 from palpate.disk import alone, named
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import load_model, save_model
@@ -219,7 +220,7 @@ class Representation:
         return self._like(observation, answer[:, 0] if answer.shape[1] == 1 else answer)
 
     def _actions(self, action: Any) -> Iterator[Tensor]:
-        actions = _vectors("action", action, len(action), self.model.group.action_width)
+        actions = _vectors("action", as_actions(action), len(action), self.model.group.action_width)
         self.model.inputs.require_finite(actions)
         return self._blocks(actions)
 

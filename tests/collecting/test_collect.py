@@ -164,7 +164,8 @@ class TestWorld:
             assert isinstance(data, Transitions)
         with Labelled.open(tmp_path / "log.h5") as stored:
             assert len(stored) == 5
-            assert set(Truth._fields) - stored.truth.known().keys() == {"visible", "heading", "heading_next"}
+            turning = {"heading", "heading_next", "rotation", "rotation_next"}
+            assert set(Truth._fields) - stored.truth.known().keys() == {"visible"} | turning
 
     def test_same_seed_same_bytes(self, world: FakeWorld, tmp_path: Path) -> None:
         for name in ("one", "two"):

@@ -12,6 +12,7 @@ from palpate import __version__
 from palpate.data import files
 from palpate.data import transitions as module
 from palpate.data.transitions import Batch, Transitions
+from palpate.rotations import matrix_of
 
 
 def pictures(count: int = 40, shape: tuple[int, ...] = (5, 6, 3)) -> dict[str, np.ndarray]:
@@ -471,3 +472,43 @@ class TestOpenErrors:
         with h5py.File(path, "a") as file:  # fails while a reader holds it
             file["action"][0] = 0
         Transitions.open(path).close()
+
+
+class TestMatrices:
+    def matrices(self, count: int = 30) -> tuple[np.ndarray, torch.Tensor]:
+        moves = 0.5 * torch.randn(count, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        whole = np.tile(np.eye(4), (count, 1, 1))
+        whole[:, :3, 3], whole[:, :3, :3] = moves[:, :3], matrix_of(moves[:, 3:])
+        return whole, moves
+
+    def test_a_rigid_motion_becomes_six_numbers(self) -> None:
+        whole, moves = self.matrices()
+        o = np.zeros((30, 5), np.float32)
+        for matrices in (whole, torch.from_numpy(whole), whole.astype(np.float32)):
+            made = Transitions(observation=o, action=matrices, next_observation=o)
+            torch.testing.assert_close(made.action, moves.float(), atol=1e-5, rtol=0)
+        log = Transitions.from_episodes(observation=o, action=whole, episode_end=[29])
+        torch.testing.assert_close(log.action, moves[:-1].float(), atol=1e-6, rtol=0)
+
+    def test_a_file_may_hold_them(self, tmp_path: Path) -> None:
+        whole, moves = self.matrices()
+        o = np.zeros((30, 5), np.float32)
+        with h5py.File(tmp_path / "log.h5", "w") as file:
+            file["observation"], file["action"], file["next_observation"] = o, whole, o
+        with Transitions.open(tmp_path / "log.h5") as made:
+            torch.testing.assert_close(made.action, moves.float(), atol=1e-6, rtol=0)
+
+    @pytest.mark.parametrize("change", ["scale", "mirror", "last row", "nan"])
+    def test_other_matrices_are_refused(self, change: str) -> None:
+        whole, _ = self.matrices()
+        if change == "scale":
+            whole[7, :3, :3] *= 1.01
+        elif change == "mirror":
+            whole[7, :3, 0] *= -1
+        elif change == "last row":
+            whole[7] = whole[7].T
+        else:
+            whole[7, 0, 0] = np.nan
+        o = np.zeros((30, 5), np.float32)
+        with pytest.raises(ValueError, match="in row 7, which is no rigid motion"):
+            Transitions(observation=o, action=whole, next_observation=o)

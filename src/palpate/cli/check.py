@@ -20,7 +20,8 @@ class Check:
     log: Positional[Path]
     """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic, diffusion policy (zarr) or Minari."""
     group: GroupName = "translations"
-    """As for `palpate train`: se2 for moves along the agent's own axes."""
+    """As for `palpate train`: se2 or se3 for moves along the agent's own axes. Of another project's log, the moves are
+    computed from the poses in the columns of position."""
     motion: Motion = "arc"
     """As for `palpate train`."""
     probe: bool = True

@@ -123,13 +123,14 @@ class _Parser(argparse.ArgumentParser):
 def parse(verb: type[T], program: str, arguments: Sequence[str]) -> T:
     """The verb with its values; raises `UsageError`, or prints help and exits. `program` is what a user types."""
     options = list(options_of(verb))
+    single = list({option.name: option for option in reversed(options)}.values())[::-1]  # one may belong to two fields
     end = arguments.index("--") if "--" in arguments else len(arguments)  # no options after it
     for flag, shown in (("--help-all", None), ("--help", _shown(verb)), ("-h", _shown(verb))):
         if flag in arguments[:end]:
-            print(help_text(verb, program, options, shown))
+            print(help_text(verb, program, single, shown))
             sys.exit(0)
     parser, from_file = _Parser(), any(option.name == "config" for option in options)
-    for option in options:
+    for option in single:
         option.add_to(parser, negatable=from_file)
     found, unknown = parser.parse_known_args([*map(_dashed, arguments[:end]), *arguments[end:]])
     if unknown:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from palpate.config import Encoder, ObjectiveConfig, TrainingConfig
-from palpate.data.logs.options import NAMES, LogOptions
+from palpate.data.logs.options import OF_LOG, LogOptions
 
 if TYPE_CHECKING:
     from palpate.data.labelled import Labelled
@@ -28,7 +28,7 @@ class Train:
         "data", "observation", "position", "stride", "env", "out", "test", "config", "resume", "force", "encoder",
         "body", "objects", "egocentric", "steps", "seed", "device",
     )  # fmt: skip
-    REPLACES: ClassVar = {"data": ("env", "size", "contact_share"), "env": ("data", *NAMES)}
+    REPLACES: ClassVar = {"data": ("env", "size", "contact_share"), "env": ("data", *OF_LOG)}
 
     data: Path | None = None
     """File of triples, or a log: see docs/guide/logs.md."""
@@ -79,8 +79,9 @@ class Train:
         if options and self.env is None:
             name, value = next(iter(options.items()))
             raise ValueError(f"{name} is {value}, but the triples of --data are fixed; it is for a world of --env")
-        if self.reading.given and self.env is not None:
-            name, value = next(iter(self.reading.given.items()))
+        of_log = {name: value for name, value in self.reading.given.items() if name in OF_LOG}
+        if of_log and self.env is not None:
+            name, value = next(iter(of_log.items()))
             raise ValueError(f"{name} is {value!r}, but the triples come from a world; it is for a log of --data")
         _ = Asked(method=self.method, objective=self.objective, scene=self.scene).name  # refuses unknown names
         demand_place(self.out, resume=self.resume, overwrite=self.force)

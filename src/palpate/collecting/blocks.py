@@ -29,6 +29,8 @@ TRUTH = (
     "visible",
     "heading",
     "heading_next",
+    "rotation",
+    "rotation_next",
 )
 COMMAND = "command"  # column of a file: the environment's actions, which may differ from the displacements
 DROPPED = "dropped_"  # prefix of file attributes: the number of rejected triples, by reason

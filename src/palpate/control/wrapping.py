@@ -14,7 +14,6 @@ import torch
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from palpate.geometry import unit
 from palpate.representation import Representation
 
 EAGER_CALLS = 3  # before a CUDA graph is captured: memory settles, and kernels are chosen
@@ -24,8 +23,8 @@ def wrap(
     env: Any, model: Representation, *, covariance: bool = False, confidence: bool = False, device: str | None = None
 ) -> Any:
     """The same environment, with observations `[agent, object]` in the action's unit, float32; `[agent, object 1,
-    object 2...]` for several objects. The position of an agent that turns is followed by the cosine and the sine of its
-    heading.
+    object 2...]` for several objects. The position of an agent that turns is followed by the axis ahead of it, the
+    cosine and the sine of its heading; in space by its first two axes.
 
     `env` is a Gymnasium environment, a Gymnasium vector environment or a `VecEnv` of stable-baselines3; the wrapper is
     of the same kind. The observations of several environments are encoded in one batch, including those that end an
@@ -93,8 +92,9 @@ class Reader:
     def _read(self, o: Tensor) -> Tensor:
         model = self.model.model
         encoding = self._frame.placed(model, model.encode(o))
-        heading = [] if encoding.heading is None else [unit(encoding.heading)]
-        parts = [encoding.agent, *heading, encoding.objects.flatten(1)]
+        # The last axis follows from the others.
+        axes = [] if encoding.attitude is None else [encoding.attitude[..., :-1].mT.flatten(1)]
+        parts = [encoding.agent, *axes, encoding.objects.flatten(1)]
         for name in self._appended:
             part = getattr(encoding, f"{name}s")
             if part is None:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from palpate.data.files import read
+from palpate.rotations import vector_of
 
 Array: TypeAlias = np.ndarray | Tensor | h5py.Dataset
 
 VIEWS = "views"  # attribute of a set: number of cameras whose pictures are stacked on the channels
+UNEVEN = 1e-3  # of rotation matrices: largest error of a product with the own transpose
 BLOCK_BYTES = 64 * 1024**2  # read at a time in a pass over a whole set
 
 
@@ -39,6 +41,34 @@ def as_array(field: str, value: Array) -> Any:
         raise ValueError(f"{field} is not an array: {error}; all rows must have the same shape") from error
 
 
+def as_actions(value: Array) -> Any:
+    """Actions as an array; a rigid motion [N, 4, 4] becomes 6 numbers, a displacement and a rotation vector.
+
+    The matrix of an action is the agent's pose after the move, seen from its pose before.
+    """
+    a = as_array("action", value)
+    if a.shape[1:] != (4, 4):
+        return a
+    matrices = np.asarray(a[...]).astype(np.float64)
+    require_rigid("action", matrices)
+    turn = vector_of(torch.from_numpy(matrices[:, :3, :3])).numpy()
+    return np.concatenate((matrices[:, :3, 3], turn), 1)
+
+
+def require_rigid(field: str, matrices: np.ndarray) -> None:
+    """Refuse matrices [N, 4, 4] that are no rigid motions."""
+    rotation = matrices[:, :3, :3]
+    off = np.abs(rotation @ rotation.swapaxes(1, 2) - np.eye(3)).max((1, 2))
+    off = np.maximum(off, np.abs(matrices[:, 3] - (0, 0, 0, 1)).max(1))
+    bad = ~(off <= UNEVEN) | (np.linalg.det(np.nan_to_num(rotation)) < 0)  # also for NaN
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(
+            f"{field} is {matrices[row].round(3).tolist()} in row {row}, which is no rigid motion; allowed are "
+            "matrices of a rotation and a displacement, with the last row 0, 0, 0, 1"
+        )
+
+
 def require_shapes(o: Any, a: Any, o_next: Any) -> None:
     if not 2 <= o.ndim <= 5:
         raise ValueError(
@@ -46,7 +76,7 @@ def require_shapes(o: Any, a: Any, o_next: Any) -> None:
             "[N, c, h, w], and views [N, v, h, w, c] or [N, v, c, h, w]"
         )
     if a.ndim not in (1, 2):
-        raise ValueError(f"action has shape {a.shape}; allowed are [N, n], or [N] for n = 1")
+        raise ValueError(f"action has shape {a.shape}; allowed are [N, n], [N] for n = 1, or matrices [N, 4, 4]")
     if o_next.shape[1:] != o.shape[1:] or o_next.dtype != o.dtype:
         raise ValueError(
             f"next_observation is {o_next.dtype} of shape {o_next.shape}, observation {o.dtype} of shape {o.shape}; "

@@ -24,7 +24,7 @@ Layout: TypeAlias = Literal["auto", "channel-first", "channel-last"]
 
 FORMAT = "palpate-transitions"
 FORMAT_VERSION = 2  # no other version is read
-OF_AGENT = ("agent", "heading")  # beginnings of the names of the agent's true states
+OF_AGENT = ("agent", "heading", "rotation")  # beginnings of the names of the agent's true states
 FIELDS = ("observation", "action", "next_observation")
 RESERVED = ("format", "format_version", "palpate_version", "layout")
 

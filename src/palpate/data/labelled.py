@@ -18,6 +18,7 @@ from palpate.data.files import OF_AGENT, member, new_file, read_from
 from palpate.data.sources import Resident, Source
 from palpate.data.stream import Stream, World
 from palpate.data.transitions import Batch, Index, Transitions, positions
+from palpate.rotations import attitude
 
 
 class Truth(NamedTuple):
@@ -34,8 +35,15 @@ class Truth(NamedTuple):
     object_next: Tensor | None = None  # [N, n]
     angle_next: Tensor | None = None  # [N]
     visible: Tensor | None = None  # [N] bool: the object can be seen in o
-    heading: Tensor | None = None  # [N] direction in which the agent faces, radians
+    heading: Tensor | None = None  # [N] direction in which the agent faces in the plane, radians
     heading_next: Tensor | None = None  # [N]
+    rotation: Tensor | None = None  # [N, 3, 3] its columns are the agent's axes in space
+    rotation_next: Tensor | None = None  # [N, 3, 3]
+
+    @property
+    def attitude(self) -> Tensor | None:
+        """The agent's axes in the common frame, the columns of `[N, n, n]`."""
+        return attitude(self.heading, self.rotation)
 
     @property
     def objects(self) -> Tensor:
@@ -97,18 +105,19 @@ class Labelled:
         self.truth = Truth(**fields).squeezed()
         fields = self.truth.known()
         objects = self.truth.object.shape[1:-1] if self.truth.object.dim() == 3 else ()  # (k,) with an object axis
-        # The actions of an agent that turns in the plane have as many numbers as the group says, not as a position.
+        # The actions of an agent that turns have as many numbers as the group says, not as a position.
         planar = self.truth.heading is not None and self.truth.agent.shape[-1:] == (2,)
-        dimension = 2 if planar else transitions.n
+        dimension = 2 if planar else 3 if self.truth.rotation is not None else transitions.n
         for name, x in fields.items():
             per_object = () if name.startswith(OF_AGENT) else objects
-            per_row = (dimension,) if name.startswith(("agent", "object")) else ()
+            per_row: tuple[int, ...] = (dimension,) if name.startswith(("agent", "object")) else ()
+            per_row = (3, 3) if name.startswith("rotation") else per_row
             shape = (len(transitions), *per_object, *per_row)
             if x.shape != shape:
-                turns = per_row == (3,) and x.shape[-1] == 2
-                hint = "; if the agent turns, give its true heading too" if turns else ""
+                known = {(3, 2): "heading", (6, 3): "rotation"}.get((*per_row, *x.shape[-1:]))
+                hint = f"; if the agent turns, give its true {known} too" if known else ""
                 raise ValueError(f"truth {name} has shape {tuple(x.shape)}; these triples need {shape}{hint}")
-            bad = ~x.isfinite().view(len(x), -1).all(1)
+            bad = ~x.isfinite().flatten(1).all(1) if x.dim() > 1 else ~x.isfinite()
             if bad.any():
                 row = int(bad.int().argmax())
                 raise ValueError(f"truth {name} is {x[row].tolist()} in row {row}; all values must be finite")

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palpate.config import GroupName
 from palpate.data import arrays, files
 from palpate.data.arrays import BLOCK_BYTES, VIEWS, Array, as_array, as_float32
 from palpate.data.episodes import last_rows, pair, split_episodes, split_rows
@@ -23,6 +24,7 @@ from palpate.data.files import FIELDS, Layout
 from palpate.data.logs.frames import Frames
 from palpate.data.logs.options import LogOptions
 
+Kinematics: TypeAlias = str | os.PathLike[str] | Callable[[np.ndarray], Any]
 Index: TypeAlias = slice | Sequence[int] | np.ndarray | Tensor
 
 COMPARED = 64  # rows that `shared_with` compares
@@ -61,7 +63,9 @@ class Transitions:
     """Checked triples, read row by row in the canonical layout of `Batch`.
 
     Observations may be vectors [N, f], grey pictures [N, h, w], pictures [N, h, w, c] or [N, c, h, w], or views
-    [N, v, h, w, c] or [N, v, c, h, w]. They are referred to, not copied, and converted when rows are read.
+    [N, v, h, w, c] or [N, v, c, h, w]. They are referred to, not copied, and converted when rows are read. Actions are
+    [N, n]. For group="se3" they may be matrices [N, 4, 4], the agent's pose after a move seen from before; they become
+    6 numbers.
     """
 
     def __init__(
@@ -74,7 +78,8 @@ class Transitions:
         layout: Layout = "auto",
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        o, a, o_next = map(as_array, FIELDS, (observation, action, next_observation))
+        o, o_next = as_array("observation", observation), as_array("next_observation", next_observation)
+        a = arrays.as_actions(action)
         arrays.require_shapes(o, a, o_next)
         self._observation, self._next_observation = o, o_next
         self._shift = 0  # row i + shift of next_observation belongs to row i
@@ -141,7 +146,7 @@ class Transitions:
         last one of an episode is not used), or no rows for last observations. `episode_end` marks the last
         observations, by a mask or by row numbers. Nothing is copied, and `split` keeps episodes whole.
         """
-        o, a = as_array("observation", observation), as_array("action", action)
+        o, a = as_array("observation", observation), arrays.as_actions(action)
         if a.ndim not in (1, 2) or o.ndim < 2 or len(o) < 2:
             raise ValueError(
                 f"observation has shape {o.shape} and action {a.shape}; allowed are two or more observations, and "
@@ -169,8 +174,9 @@ class Transitions:
         layout: Layout = "auto",
         position: str | None = None,
         stride: int = 1,
-        kinematics: str | os.PathLike[str] | None = None,
+        kinematics: Kinematics | None = None,
         site: str | None = None,
+        group: GroupName = "translations",
     ) -> "Transitions":
         """Triples from a Minari data set, its name or its folder; needs the extra palpate[minari].
 
@@ -183,14 +189,16 @@ class Transitions:
         from palpate.data.minari import folder_of, read_minari
 
         if position is None:
-            if stride != 1 or kinematics is not None or site is not None:
-                raise ValueError("stride, kinematics and site need position, the columns of the agent's position")
+            if stride != 1 or kinematics is not None or site is not None or group != "translations":
+                raise ValueError(
+                    "stride, kinematics, site and group need position, the columns of the agent's position"
+                )
             return cls.from_episodes(
                 **read_minari(dataset, observation, displacement, download)._asdict(), layout=layout
             )
         if displacement is not None:
             raise ValueError("give either position or displacement, not both")
-        return _logged(folder_of(dataset, download), "minari", observation, position, stride, kinematics, site)
+        return _logged(folder_of(dataset, download), "minari", observation, position, stride, kinematics, site, group)
 
     @classmethod
     def from_lerobot(
@@ -200,17 +208,21 @@ class Transitions:
         observation: str | None = None,
         position: str | None = None,
         stride: int = 1,
-        kinematics: str | os.PathLike[str] | None = None,
+        kinematics: Kinematics | None = None,
         site: str | None = None,
+        group: GroupName = "translations",
     ) -> "Transitions":
         """Triples from a LeRobot data set, v3 or v2, on this machine; needs the extra palpate[lerobot].
 
         `observation` names a column, or several cameras "a,b", which become views; it may be left out if there is only
         one. `position` names the columns of the agent's position, for instance "observation.state[:2]"; the action is
         their difference over `stride` frames. `kinematics`, a MuJoCo model, computes the position of `site`, a site or
-        a body, from joint angles in the position columns.
+        a body, from joint angles in the position columns. It may also be a function of these columns [T, d] that
+        returns poses [T, 4, 4], or positions [T, 3] and rotations [T, 3, 3]. With `group` "se2" or "se3" the actions
+        are moves along the agent's own axes. Without `kinematics` the columns are then x, y and heading, or x, y, z and
+        a rotation vector.
         """
-        return _logged(folder, "lerobot", observation, position, stride, kinematics, site)
+        return _logged(folder, "lerobot", observation, position, stride, kinematics, site, group)
 
     @classmethod
     def from_robomimic(
@@ -220,11 +232,12 @@ class Transitions:
         observation: str | None = None,
         position: str | None = None,
         stride: int = 1,
-        kinematics: str | os.PathLike[str] | None = None,
+        kinematics: Kinematics | None = None,
         site: str | None = None,
+        group: GroupName = "translations",
     ) -> "Transitions":
         """Triples from an HDF5 file of robomimic, as in `from_lerobot`. Columns: "obs/robot0_eef_pos" and so on."""
-        return _logged(path, "robomimic", observation, position, stride, kinematics, site)
+        return _logged(path, "robomimic", observation, position, stride, kinematics, site, group)
 
     @classmethod
     def from_zarr(
@@ -234,14 +247,15 @@ class Transitions:
         observation: str | None = None,
         position: str | None = None,
         stride: int = 1,
-        kinematics: str | os.PathLike[str] | None = None,
+        kinematics: Kinematics | None = None,
         site: str | None = None,
+        group: GroupName = "translations",
     ) -> "Transitions":
         """Triples from a zarr folder or zip in diffusion policy's layout, as in `from_lerobot`; needs palpate[zarr].
 
         Columns are the arrays of the group `data`, such as "img" and "state".
         """
-        return _logged(path, "zarr", observation, position, stride, kinematics, site)
+        return _logged(path, "zarr", observation, position, stride, kinematics, site, group)
 
     def come_from(
         self, recipe: Mapping[str, Any], log_rows: tuple[np.ndarray, np.ndarray, np.ndarray], frames: Frames | None
@@ -393,14 +407,18 @@ def _logged(
     observation: str | None,
     position: str | None,
     stride: int,
-    kinematics: str | os.PathLike[str] | None,
+    kinematics: Kinematics | None,
     site: str | None,
+    group: GroupName,
 ) -> Transitions:
     from palpate.data.logs.log import read_log
 
-    robot = None if kinematics is None else Path(kinematics)
-    options = LogOptions(observation=observation, position=position, stride=stride, kinematics=robot, site=site)
-    return read_log(path, kind, options)
+    forward = kinematics if callable(kinematics) else None
+    robot = None if forward is not None or kinematics is None else Path(kinematics)  # type: ignore[arg-type]
+    options = LogOptions(
+        observation=observation, position=position, stride=stride, kinematics=robot, site=site, group=group
+    )
+    return read_log(path, kind, options, forward)
 
 
 def positions(index: Index, length: int) -> np.ndarray:

@@ -4,7 +4,6 @@ Legend: N triples, n dimension of the action.
 """
 
 import numpy as np
-from torch import Tensor
 
 from palpate.choices import LARGE_SIDE, SMALL_SIDE, shrink_to
 from palpate.data.transitions import Transitions
@@ -139,7 +138,7 @@ def measure_arrays(triples: Transitions, pair: np.ndarray, group: Group) -> dict
     action = triples.action.double()
     a, driven = action.numpy(), group.length2(action).sqrt().numpy()
     unit = float(np.sqrt((driven**2).mean()))
-    turn = _turns(group, action)
+    turn = group.turn(action).numpy()
     length = np.hypot(driven, unit * turn)
     whole = np.concatenate((pair, triples.action.numpy().view(np.int32)), 1)
     different = len(np.unique(whole, axis=0))
@@ -150,14 +149,13 @@ def measure_arrays(triples: Transitions, pair: np.ndarray, group: Group) -> dict
         "dimensions": float(group.n),
         "action_rms": unit,
     } | _size(triples.observation_shape)
-    turns = group.heading(group.origin()) is not None
-    if turns:
+    if group.turns:
         seen["turn_rms"] = float(np.sqrt((turn**2).mean()))
     if unit == 0 or seen["different_observations"] == 1:
         return seen
     moved = length > STILL * unit
     # The eigenvalue of an unused axis may be slightly negative, and its root NaN.
-    if not turns:  # an agent that turns need not move sideways
+    if not group.turns:  # an agent that turns need not move sideways
         spread = np.sqrt(np.linalg.eigvalsh(a.T @ a / len(a)).clip(min=0))
         seen["flattest_axis"] = float(spread[0] / spread[-1])
     return seen | {
@@ -168,13 +166,6 @@ def measure_arrays(triples: Transitions, pair: np.ndarray, group: Group) -> dict
         "extreme_actions": max(_extreme_share(column) for column in a.T),
         "in_order": float(goes_on(pair).mean()),
     }
-
-
-def _turns(group: Group, action: Tensor) -> np.ndarray:
-    """How far each action turns the agent, [N] radians; 0 for a group without headings."""
-    start = group.origin().to(action)
-    before, after = (group.heading(z) for z in (start, group.act(start.expand(len(action), -1), action)))
-    return np.zeros(len(action)) if before is None or after is None else (after - before).numpy()
 
 
 def _size(shape: tuple[int, ...]) -> dict[str, float]:

@@ -140,7 +140,7 @@ def residuals(triples: Transitions, inner: np.ndarray) -> dict[str, float]:
     target = (kept / scale).flatten(1)
     branch = followed(
         trial,
-        target.shape[1],
+        [target.shape[1]],
         lambda before, after, rows: (after - before - target[rows]).square().sum(1).mean(),
     )
     before, after = held_outputs(trial, branch)

@@ -125,7 +125,7 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool, scene: Obje
     rows, episode = chosen(len(triples)), episodes_of(triples, follows)
     seen |= measure_demonstrations(trial, rows, episode)
     findings = judge_demonstrations(seen, judge(seen))
-    turns, doubtful = scene.group == "se2", any(finding.name in ABOUT_ACTIONS for finding in findings)
+    turns, doubtful = scene.turns, any(finding.name in ABOUT_ACTIONS for finding in findings)
     found, residuals = frames(triples, scene) if turns or doubtful else (None, {})
     others: list[Finding] = []  # positions learned from actions that mean something else say nothing
     if found is None and doubtful and not turns:

@@ -1,28 +1,30 @@
 """What the actions of a log are: displacements along fixed axes, or moves of an agent that turns, along its own.
 
-One network has outputs for each of several readings of the actions. Training makes each output follow its reading; the
-reading that fits the observations best is the right one.
+A network, for pictures one for all, has outputs for each of several readings of the actions. Training makes each output
+follow its reading; the reading that fits the observations best is the right one.
 Legend: b triples, h readings, n numbers of an action.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from palpate.config import ACTIONS, ObjectiveConfig
+from palpate.config import TURNING, ObjectiveConfig
 from palpate.data.transitions import Transitions
 from palpate.doctor.following import followed, held_outputs
 from palpate.doctor.probe import Trial, small
 from palpate.doctor.verdict import FOLLOWS
 from palpate.findings import Finding, Rule
+from palpate.groups import group_of_actions
 from palpate.groups.base import Group
-from palpate.groups.se2 import SE2
 from palpate.groups.translations import Translations
 from palpate.objectives.equivariance import equivariance
+from palpate.rotations import turned_by
 
 FRAME_SECONDS = 20.0  # of this thread
 ALIKE = 1.5  # readings with residuals up to this many times the least one fit about equally well
@@ -43,7 +45,7 @@ WORDS = {
     "own axes": (
         "own-frame-actions",
         "the actions are moves along the agent's own axes, which turn with it",
-        "Train with group='se2' (--group se2).",
+        "Train with group={group!r} (--group {group}).",
     ),
     "fixed axes": (
         "fixed-axes-actions",
@@ -54,7 +56,14 @@ WORDS = {
     "mirrored": (
         "mirrored-turns",
         "the turns have the wrong sign",
-        "Turns to the left are positive where sideways to the left is: change the sign of one of the two.",
+        "In the plane, turns to the left are positive where sideways to the left is. In space, a rotation vector is "
+        "that of the agent after the move, seen from before, by the right-hand rule. Change the sign of the turns.",
+    ),
+    "turns about fixed axes": (
+        "fixed-axes-turns",
+        "the turns are about fixed axes, not about the agent's own",
+        "Rotate each rotation vector by the inverse of the rotation before the move. With matrices the turn is "
+        "R_before.T @ R_after.",
     ),
     "degrees": ("turns-in-degrees", "the turns are in degrees", "Multiply them by pi / 180."),
     "lengths": (
@@ -76,11 +85,12 @@ UNSURE_HEADING = Rule(
 
 def frames(triples: Transitions, scene: ObjectiveConfig) -> tuple[Finding | None, dict[str, float]]:
     """A finding if the actions are not those of the group of `scene`, and the residual of each reading."""
-    if triples.n not in ACTIONS["se2"]:  # no agent that turns has such actions
+    own = _own(triples.n, scene)
+    if own is None:  # no agent that turns has such actions
         return None, {}
     found = residuals(triples, scene)
     measured = {f"residual_{name.replace(' ', '_')}": value for name, value in found.items()}
-    recorded, lengths = found.pop("own axes" if scene.group == "se2" else "fixed axes"), found.pop("lengths")
+    recorded, lengths = found.pop("own axes" if scene.turns else "fixed axes"), found.pop("lengths")
     # Of readings that fit about equally well, the first.
     best = next(name for name in found if found[name] <= ALIKE * min(found.values()))
     if found[best] < min(FOLLOWS[0], FOLLOWS[1] * recorded):
@@ -91,7 +101,15 @@ def frames(triples: Transitions, scene: ObjectiveConfig) -> tuple[Finding | None
         return None, measured
     name, what, advice = WORDS[best]
     evidence = {"residual": recorded, "residual of the correction": right}
-    return Finding(name, "blocking", what, evidence, advice), measured
+    return Finding(name, "blocking", what, evidence, advice.format(group=own.group)), measured
+
+
+def _own(count: int, scene: ObjectiveConfig) -> ObjectiveConfig | None:
+    """The scene with an agent that turns, if actions of so many numbers can be moves along its own axes."""
+    if scene.turns:
+        return scene
+    group = next((name for name, (_, counts) in TURNING.items() if count in counts), None)
+    return None if group is None else replace(scene, group=group)  # type: ignore[arg-type]
 
 
 def residuals(triples: Transitions, scene: ObjectiveConfig) -> dict[str, float]:
@@ -109,33 +127,48 @@ def residuals(triples: Transitions, scene: ObjectiveConfig) -> dict[str, float]:
     def loss(before: Tensor, after: Tensor, rows: Tensor) -> Tensor:
         return left(before, after, trial.kept.a[rows]).sum()
 
-    branch = followed(trial, sum(widths), loss)
+    branch = followed(trial, widths, loss)
     return dict(zip(found, left(*held_outputs(trial, branch), trial.held.a).sqrt().tolist(), strict=True))
 
 
 def readings(kept: Tensor, scene: ObjectiveConfig) -> dict[str, Reading]:
     """What actions such as `kept` [b, n] may be."""
-    count = kept.shape[1]
-    own = SE2(count, scene.motion)
+    count, turning = kept.shape[1], _own(kept.shape[1], scene)
+    assert turning is not None
+    own = group_of_actions(count, turning)
 
     def with_turns(change: Change) -> Reading:
-        return _reading(kept, own, lambda a: torch.cat((a[:, :-1], change(a[:, -1:])), 1))
+        return _reading(kept, own, lambda a: torch.cat((a[:, : -own.turn_width], change(a[:, -own.turn_width :])), 1))
 
     # Of readings that fit about equally well, the first is taken.
-    found = {"fixed axes": _reading(kept, Translations(2), lambda a: a[:, :2])}
-    if scene.group != "se2":
+    found = {"fixed axes": _reading(kept, Translations(own.n), lambda a: a[:, : own.n])}
+    if not scene.turns:
         found["fixed axes"] = _reading(kept, Translations(count))
-    elif count == 3:  # of two numbers, a mirrored plane has the opposite turns
+    elif count == own.n + own.turn_width:  # of two numbers, a mirrored plane has the opposite turns
         found["mirrored"] = with_turns(torch.neg)
     found["own axes"] = with_turns(lambda turn: turn)
-    if scene.group == "se2":
+    if scene.turns:
         found["degrees"] = with_turns(torch.deg2rad)
+        if own.turn_width > 1:  # in the plane all axes are one
+            found["turns about fixed axes"] = _reading(kept, own, left=_left_of_fixed_turns)
     return {**found, "lengths": _reading(kept, own, left=_left_of_lengths)}
 
 
 def _left_of_group(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Tensor:
     """Squared residuals `[b]` of moves by the group's actions."""
     return equivariance(group, group.pose(raw), a, group.pose(raw_next))
+
+
+def _left_of_fixed_turns(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Tensor:
+    """Squared residuals `[b]` of moves along the agent's own axes that turn it about fixed axes."""
+    z, z_next, turn = group.pose(raw), group.pose(raw_next), a[:, -group.turn_width :]
+    axes, axes_next = group.rotation(z), group.rotation(z_next)
+    assert axes is not None
+    assert axes_next is not None
+    moved = group.act(z, torch.cat((a[:, : -group.turn_width], torch.zeros_like(turn)), 1))
+    apart = group.difference(group.position(z_next), group.position(moved)).square().sum(1)
+    turned = turned_by(axes.mT, turn[:, None]).mT
+    return apart + (axes_next - turned).square().sum((1, 2)) / 6 + (group.flaw(z) + group.flaw(z_next)) / 2
 
 
 def _left_of_lengths(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Tensor:

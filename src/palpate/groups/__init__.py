@@ -3,6 +3,7 @@
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.groups.base import Group
 from palpate.groups.se2 import SE2
+from palpate.groups.se3 import SE3
 from palpate.groups.translations import Translations
 
 
@@ -13,7 +14,12 @@ def make_group(config: ModelConfig) -> Group:
 
 def group_of_actions(count: int, scene: ObjectiveConfig) -> Group:
     """The group of actions of so many numbers."""
-    return SE2(count, scene.motion) if scene.group == "se2" else Translations(count)
+    match scene.group:
+        case "se2":
+            return SE2(count, scene.motion)
+        case "se3":
+            return SE3(scene.motion)
+    return Translations(count)
 
 
 def group_of_records(n: int, *, heading: bool) -> Group:

@@ -18,6 +18,12 @@ class Group(ABC):
     width: int  # numbers that a network outputs for a pose
     pose_width: int  # numbers of a pose
     action_width: int  # numbers of an action
+    turn_width = 0  # the last numbers of an action that turn the agent; the others are then along its own axes
+
+    @property
+    def turns(self) -> bool:
+        """Whether agents turn."""
+        return self.turn_width > 0
 
     @abstractmethod
     def pose(self, raw: Tensor) -> Tensor:
@@ -32,7 +38,8 @@ class Group(ABC):
         return z
 
     def posed(self, recorded: Tensor) -> Tensor:
-        """The pose for a recorded position [..., n], followed by a heading in radians if poses have one."""
+        """The pose for a recorded position [..., n], followed by a heading in radians, or by a rotation vector, if
+        poses have one."""
         return recorded
 
     @abstractmethod
@@ -40,7 +47,11 @@ class Group(ABC):
         """The position of a pose, `[..., n]`."""
 
     def heading(self, z: Tensor) -> Tensor | None:
-        """The direction `[...]` in which an agent faces, in radians; None if poses have none."""
+        """The direction `[...]` in the plane in which an agent faces, in radians; None if poses have none."""
+        return None
+
+    def rotation(self, z: Tensor) -> Tensor | None:
+        """The agent's axes in space, the columns of `[..., 3, 3]`; None if poses have none."""
         return None
 
     def complete(self, a: Tensor) -> Tensor:
@@ -111,6 +122,10 @@ class Group(ABC):
     def displacement(self, a: Tensor) -> Tensor:
         """The displacement of actions, along the axes in which they are given, `[..., n]`."""
         return a
+
+    def turn(self, a: Tensor) -> Tensor:
+        """How far actions turn the agent, `[...]` in radians."""
+        return a.new_zeros(a.shape[:-1])
 
     def length2(self, a: Tensor) -> Tensor:
         """Squared length of an action's displacement, `[...]`; turns have none."""

@@ -30,7 +30,7 @@ class SE2(Group):
     turns before or after. Actions (forward, turn) then lead along the heading before the move.
     """
 
-    n, width, pose_width = 2, 4, 4
+    n, width, pose_width, turn_width = 2, 4, 4, 1
 
     def __init__(self, actions: int = 3, motion: Motion = "arc") -> None:
         self.action_width, self.motion = actions, motion
@@ -83,6 +83,9 @@ class SE2(Group):
         for a in actions.unbind(-2):
             z = self.act(z, a)
         return torch.cat((z[..., :2], turn), -1)
+
+    def turn(self, a: Tensor) -> Tensor:
+        return self.complete(a)[..., 2]
 
     def origin(self) -> Tensor:
         return torch.tensor([0.0, 0.0, 1.0, 0.0])

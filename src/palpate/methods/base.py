@@ -17,6 +17,7 @@ from palpate.groups import make_group
 from palpate.groups.base import Group
 from palpate.inputs import Inputs
 from palpate.networks import Branch
+from palpate.rotations import attitude
 
 
 class Threshold(NamedTuple):
@@ -37,7 +38,13 @@ class Encoding(NamedTuple):
     covariances: Tensor | None = None
     orientations: Tensor | None = None  # [b, k] angle of the long axis, modulo pi; for bodies that turn
     confidences: Tensor | None = None  # [b, k] probability that the object is visible
-    heading: Tensor | None = None  # [b] direction in which the agent faces, radians; for agents that turn
+    heading: Tensor | None = None  # [b] direction in which the agent faces, radians; for agents that turn in the plane
+    rotation: Tensor | None = None  # [b, 3, 3] its columns are the axes of an agent that turns in space
+
+    @property
+    def attitude(self) -> Tensor | None:
+        """The agent's axes in the common frame, the columns of `[b, n, n]`; for agents that turn."""
+        return attitude(self.heading, self.rotation)
 
     @property
     def object(self) -> Tensor:
@@ -61,7 +68,7 @@ class Encoding(NamedTuple):
 
     def known(self) -> dict[str, Tensor]:
         """By name, without what is None: the agent and the one object, or `objects` and so on if there are several."""
-        names = ("agent", "object", "covariance", "orientation", "confidence", "heading")
+        names = ("agent", "object", "covariance", "orientation", "confidence", "heading", "rotation")
         if self.objects.shape[1] != 1:
             names = self._fields
         answers = {name: getattr(self, name) for name in names}
@@ -72,12 +79,14 @@ class Encoding(NamedTuple):
         moved = self._replace(agent=group.moved(self.agent, frame))
         if places_object:
             moved = moved._replace(objects=group.moved(self.objects, frame))
+        if self.covariances is not None:
+            moved = moved._replace(covariances=group.turned(group.turned(self.covariances, frame).mT, frame))
+        if self.rotation is not None:
+            moved = moved._replace(rotation=group.turned(self.rotation.mT, frame).mT)
         if group.n != 2:
             return moved
         # Not from Python numbers: a CUDA graph cannot capture their copy.
         angle = angle_of(group.turned(unit(self.agent.new_zeros(())), frame))
-        if self.covariances is not None:
-            moved = moved._replace(covariances=group.turned(group.turned(self.covariances, frame).mT, frame))
         if self.orientations is not None:
             moved = moved._replace(orientations=(self.orientations + angle) % torch.pi)
         if self.heading is not None:

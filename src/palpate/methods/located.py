@@ -62,6 +62,7 @@ class Located(Model):
             self.head.orientations(objects),
             (-objects.hidden).sigmoid() if self.hides else None,
             self.group.heading(z_int),
+            self.group.rotation(z_int),
         )
 
     def pose(self, o: Tensor) -> Tensor:

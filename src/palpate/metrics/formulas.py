@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from palpate.data.labelled import Truth
-from palpate.geometry import conjugate, rotated, unit
 from palpate.groups.base import Group
 from palpate.methods.base import Encoding
 
@@ -23,9 +22,9 @@ def l_test(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
 
 
 def own_frame(state: Encoding | Truth) -> Tensor:
-    """The objects as an agent that turns sees them: ahead and to the left, `[N, k, 2]`. The heading must be known."""
-    assert state.heading is not None
-    return rotated(state.objects - state.agent[:, None], conjugate(unit(state.heading))[:, None])
+    """The objects along the axes of an agent that turns, `[N, k, n]`; its heading or rotation must be known."""
+    assert state.attitude is not None
+    return (state.objects - state.agent[:, None]) @ state.attitude
 
 
 def apart2(group: Group, encoding: Encoding, truth: Truth) -> Tensor:

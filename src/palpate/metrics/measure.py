@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from palpate.config import own_axes_hint
 from palpate.data.labelled import Truth
-from palpate.geometry import angle_of, axis_angle, double_angle, unit
+from palpate.geometry import axis_angle, double_angle
 from palpate.groups.base import Group
 from palpate.methods.base import Encoding
 from palpate.metrics.formulas import (
@@ -31,6 +32,7 @@ from palpate.metrics.formulas import (
 from palpate.metrics.reading import Reading, agreement
 from palpate.metrics.rows import host, mapped, visible
 from palpate.metrics.scores import TITLES, EachScore, Scores
+from palpate.rotations import angle_between, mean_rotation
 
 TURNS = 1e-3  # radians, standard deviation of an object's angles above which it turns
 PAIRS = 100_000  # of points whose distances are compared: their mean is good to about 1 %
@@ -58,7 +60,7 @@ def measure(
     forecasts = {name: host(p) for name, p in given.items() if p is not None}
     _check(encoding, truth, places_object)
     scores: dict[str, Any] = dict.fromkeys(TITLES)
-    if group.heading(group.origin()) is not None:
+    if group.turns:
         scores["motion"] = "rigid motion"
     if reference is None:
         if len(truth.agent) < 2:
@@ -98,8 +100,9 @@ def measure(
         thing = affine(seen[0].object, affine_probe(known.object, known_truth.object))
         scores["probed_l_test"] = float(l_test(group, Encoding(agent, thing[:, None]), seen[1]))
         constant["probed_l_test"] = constant["l_test"]
-    if seen[0].heading is not None and seen[1].heading is not None and known_truth.heading is not None:
-        turned, constants = _headings(*seen, known_truth)
+    attitudes = [state.attitude for state in (*seen, known_truth)]
+    if all(each is not None for each in attitudes):
+        turned, constants = _attitudes(*seen, known_truth)
         scores, constant = scores | turned, constant | constants
     angle = _angles(seen[1])
     if seen[0].orientations is not None and angle is not None:
@@ -152,19 +155,20 @@ def _positions(
     return scores, constant
 
 
-def _headings(encoding: Encoding, truth: Truth, known: Truth) -> tuple[dict[str, float], dict[str, float]]:
-    """The scores of an agent that turns, and those of the constant predictor; headings are known in all of them."""
-    assert encoding.heading is not None
-    assert truth.heading is not None
-    assert known.heading is not None
-    ours, true, others = (own_frame(state) for state in (encoding, truth, known))  # [N, k, 2]
-    answers = (ours, encoding.heading), (others.mean(0), angle_of(unit(known.heading).mean(0)))
+def _attitudes(encoding: Encoding, truth: Truth, known: Truth) -> tuple[dict[str, float], dict[str, float]]:
+    """The scores of an agent that turns, and those of the constant predictor; attitudes are known in all of them."""
+    assert encoding.attitude is not None
+    assert truth.attitude is not None
+    assert known.attitude is not None
+    ours, true, others = (own_frame(state) for state in (encoding, truth, known))  # [N, k, n]
+    name = "heading_error" if encoding.rotation is None else "rotation_error"
+    answers = (ours, encoding.attitude), (others.mean(0), mean_rotation(known.attitude))
     scores, constant = (
         {
             "own_l_test": _mean((place - true).square().sum(-1)),
-            "heading_error": _mean(angle_of(unit(direction - truth.heading)).abs()),
+            name: _mean(angle_between(axes, truth.attitude)),
         }
-        for place, direction in answers
+        for place, axes in answers
     )
     return scores, constant
 
@@ -203,8 +207,7 @@ def _check(encoding: Encoding, truth: Truth, places_object: bool) -> None:
         wanted = true.shape if name == "agent" or places_object else (*true.shape[:-1], x.shape[-1])
         if name == "agent" and x.shape[-1] != wanted[-1]:
             raise ValueError(
-                f"the encoding's agent has {x.shape[-1]} numbers, the truth's {wanted[-1]}; if the actions are moves "
-                "along the agent's own axes, train with group='se2'"
+                f"the encoding's agent has {x.shape[-1]} numbers, the truth's {wanted[-1]}; {own_axes_hint(wanted[-1])}"
             )
         if x.shape != wanted:
             raise ValueError(

@@ -14,6 +14,8 @@ from palpate.methods.base import Encoding
 from palpate.metrics.formulas import affine, affine_probe, agent_frame, apart2, placed
 from palpate.metrics.rows import host, mapped, visible
 
+OF_OBJECTS = ("objects", "covariances", "orientations", "confidences")
+
 
 class Reading(NamedTuple):
     """How to read positions from an encoding; fitted to true states, so only for measuring."""
@@ -41,8 +43,8 @@ class Reading(NamedTuple):
         return x[:, self.order] if x.dim() > 1 else x
 
     def __call__(self, encoding: Encoding) -> Encoding:
-        agent, *objects = encoding
-        encoding = Encoding(agent, *(None if x is None else self.ordered(x) for x in objects))  # type: ignore[arg-type]
+        ordered = {name: self.ordered(x) for name in OF_OBJECTS if (x := getattr(encoding, name)) is not None}
+        encoding = encoding._replace(**ordered)
         if self.swap:
             encoding = encoding._replace(agent=encoding.object, objects=encoding.agent[:, None])
         if self.probe is not None:

@@ -8,6 +8,7 @@ TITLES = {
     "own_l_test": "L_test, seen by the agent",
     "agent_error": "agent error",
     "heading_error": "heading error (rad)",
+    "rotation_error": "rotation error (rad)",
     "object_error": "object error",
     "object_bias": "object bias",
     "object_spread": "object error without bias",
@@ -42,6 +43,7 @@ class Scores:
     own_l_test: float | None
     agent_error: float
     heading_error: float | None  # radians, after the same motion
+    rotation_error: float | None  # radians, the angle of the rotation between estimate and truth, after the same motion
     object_error: float
     object_bias: float  # length of the object's mean error: a constant offset, which contacts may leave open
     object_spread: float  # the object's error after its own constant offset

@@ -1,13 +1,17 @@
 """Poses from joint angles, against a planar arm solved by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from written import CAMERAS, truth, write_lerobot
+import torch
+from written import CAMERAS, Truth, truth, write_lerobot
 
+import palpate
 from palpate.data.logs.kinematics import poses
 from palpate.data.transitions import Transitions
+from palpate.rotations import matrix_of
 
 ARM = """
 <mujoco>
@@ -122,3 +126,135 @@ def test_from_a_log(tmp_path: Path) -> None:
     _, _, row = log.pairs(2)
     np.testing.assert_allclose(triples.action, place[row + 2] - place[row], atol=1e-6)
     assert triples.recipe["kinematics"] == str(tmp_path / "robot.xml")
+
+
+# Moves along the agent's own axes
+
+
+def pose_by_hand(angles: np.ndarray, reach: float = 0.4) -> np.ndarray:
+    """[T, 4, 4]."""
+    both = angles[:, 0] + angles[:, 1]
+    whole = np.tile(np.eye(4), (len(angles), 1, 1))
+    whole[:, 0, :2] = np.stack([np.cos(both), -np.sin(both)], 1)
+    whole[:, 1, :2] = np.stack([np.sin(both), np.cos(both)], 1)
+    whole[:, :3, 3] = by_hand(angles, reach)
+    return whole
+
+
+def tumbling(angles: np.ndarray) -> np.ndarray:
+    """Poses [T, 4, 4] that turn about all axes."""
+    whole = pose_by_hand(angles)
+    whole[:, :3, :3] = matrix_of(torch.from_numpy(angles))
+    return whole
+
+
+def between(whole: np.ndarray, log: Truth) -> np.ndarray:
+    """The motions [N, 4, 4] over two frames, seen from the poses before."""
+    _, _, row = log.pairs(2)
+    return np.linalg.inv(whole[row]) @ whole[row + 2]
+
+
+def read(tmp_path: Path, **options: Any) -> tuple[Transitions, Truth]:
+    log = truth(cameras=CAMERAS[:1])
+    folder = write_lerobot(tmp_path / "log", log, stored="PNG")
+    return Transitions.from_lerobot(folder, stride=2, **{"position": "observation.state"} | options), log
+
+
+def six(motions: np.ndarray) -> torch.Tensor:
+    """The actions of motions [N, 4, 4]."""
+    o = np.zeros((len(motions), 1), np.float32)
+    return Transitions(observation=o, action=motions, next_observation=o).action
+
+
+def test_a_models_poses_give_moves_in_space(tmp_path: Path) -> None:
+    triples, log = read(tmp_path, kinematics=arm(tmp_path), site="tip", group="se3")
+    torch.testing.assert_close(triples.action, six(between(pose_by_hand(log.state.astype(float)), log)))
+    assert triples.recipe["group"] == triples.attributes["group"] == "se3"
+
+
+def test_a_models_poses_give_moves_in_the_plane(tmp_path: Path) -> None:
+    """The heading is that of the site's first axis."""
+    triples, log = read(tmp_path, kinematics=arm(tmp_path), site="tip", group="se2")
+    motion = between(pose_by_hand(log.state.astype(float)), log)
+    turn = np.arctan2(motion[:, 1, 0], motion[:, 0, 0])
+    expected = np.stack([motion[:, 0, 3], motion[:, 1, 3], turn], 1)
+    np.testing.assert_allclose(triples.action, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_function_gives_poses(tmp_path: Path, pair: bool) -> None:
+    def forward(angles: np.ndarray) -> Any:
+        whole = tumbling(angles)
+        return (whole[:, :3, 3], whole[:, :3, :3]) if pair else whole
+
+    triples, log = read(tmp_path, kinematics=forward, group="se3")
+    whole = tumbling(log.state.astype(float))
+    torch.testing.assert_close(triples.action, six(between(whole, log)), atol=1e-5, rtol=0)
+    assert triples.recipe == {}  # no file can hold the function
+    _, _, row = log.pairs(2)
+    placed, _ = read(tmp_path / "again", kinematics=forward)
+    np.testing.assert_allclose(placed.action, whole[row + 2, :3, 3] - whole[row, :3, 3], atol=1e-5)
+
+
+def test_poses_in_columns(tmp_path: Path) -> None:
+    """x, y and heading; or x, y, z and a rotation vector."""
+    triples, log = read(tmp_path, group="se2")
+    _, _, row = log.pairs(2)
+    heading = log.state[row, 2].astype(float)
+    step = (log.state[row + 2] - log.state[row]).astype(float)
+    ahead = np.cos(heading) * step[:, 0] + np.sin(heading) * step[:, 1]
+    np.testing.assert_allclose(triples.action[:, 0], ahead, atol=1e-5)
+    turn = (step[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    np.testing.assert_allclose(triples.action[:, 2], turn, atol=1e-5)
+    state = np.hstack((log.state, np.flip(log.state, 1)))
+    folder = write_lerobot(tmp_path / "space", log._replace(state=state), stored="PNG")
+    space = Transitions.from_lerobot(folder, position="observation.state", stride=2, group="se3")
+    whole = np.tile(np.eye(4), (len(state), 1, 1))
+    whole[:, :3, 3], whole[:, :3, :3] = state[:, :3], matrix_of(torch.from_numpy(state[:, 3:].astype(float)))
+    torch.testing.assert_close(space.action, six(between(whole, log)), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"position": "observation.state[:2]", "group": "se2"},
+            "position has 2 numbers; with group 'se2' it needs 3: x",
+        ),
+        ({"group": "se3"}, "position has 3 numbers; with group 'se3' it needs 6: x, y, z and a rotation vector"),
+        ({"group": "so3"}, "group is 'so3'; allowed is 'translations' or 'se2' or 'se3'"),
+        (
+            {"kinematics": tumbling, "group": "se2"},
+            "the site tilts by about .* radians, so it does not turn in a plane",
+        ),
+        ({"kinematics": lambda angles: angles}, r"returns positions .* for \d+ rows; allowed are matrices \[T, 4, 4\]"),
+        ({"kinematics": lambda angles: 2 * tumbling(angles)}, "in row 0, which is no rigid motion"),
+    ],
+)
+def test_poses_that_do_not_fit(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read(tmp_path, **options)
+
+
+def test_fit_refuses_another_group_than_the_logs(tmp_path: Path) -> None:
+    triples, _ = read(tmp_path, kinematics=arm(tmp_path), site="tip", group="se3")
+    with pytest.raises(ValueError, match="the log was read with group='se3', .* give group='se3' to fit, too"):
+        palpate.fit(triples, steps=3, progress=False, device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # findings of a run of a few steps
+def test_the_commands_read_moves_of_the_group(command: Any, tmp_path: Path) -> None:
+    """A run records the group, so that `encode` reads the log as the run did."""
+    log = truth((40, 30, 20), CAMERAS[:1], side=16)
+    folder = write_lerobot(tmp_path / "log", log, stored="PNG")
+    reading = ["--position", "observation.state", "--kinematics", arm(tmp_path), "--site", "tip", "--group", "se3"]
+    code, out, err = command("check", folder, *reading, "--no-probe")
+    assert "never-turns" not in out, err
+    short = ["--steps", 2, "--batch-size", 8, "--device", "cpu"]
+    code, out, err = command("train", "--data", folder, *reading, *short, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert 'group = "se3"' in (tmp_path / "run" / "run.toml").read_text()
+    code, out, err = command("encode", folder, "--model", tmp_path / "run", "--out", tmp_path / "table.npz")
+    assert code == 0, err
+    assert "group se3" in out
+    assert "palpate.rotation" in out

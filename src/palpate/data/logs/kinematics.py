@@ -1,24 +1,68 @@
-"""Joint angles to poses of a site or body, by MuJoCo.
+"""Joint angles to poses of a site or body: by MuJoCo, or by a function of the user's.
 
 Legend: T rows, d joints.
 """
 
 import difflib
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
+from palpate.config import TURNING, GroupName
+from palpate.data.arrays import require_rigid
 from palpate.data.logs.columns import listed
 from palpate.envs.simulator.engine import load
+from palpate.rotations import vector_of
 
 LARGEST = 4 * math.pi  # radians; larger angles are refused, because they are probably degrees
+
+
+TILT = 0.05  # radians: a site that tilts farther does not move in a plane
 
 
 class Poses(NamedTuple):
     position: np.ndarray  # [T, 3]
     rotation: np.ndarray  # [T, 3, 3], its columns are the axes of the site
+
+
+def recorded(found: Poses, group: GroupName | None) -> np.ndarray:
+    """Numbers `[T, m]` from which a group computes moves: the position; with se2 x, y and the heading of the site's
+    first axis, or of its second one if the first is nearly vertical; with se3 the position and the rotation vector."""
+    if group not in TURNING:
+        return found.position
+    if TURNING[group][0] == 3:
+        return np.concatenate((found.position, vector_of(torch.from_numpy(found.rotation)).numpy()), 1)
+    upright = found.rotation[:, 2]  # the height of each axis, [T, 3]
+    tilt = float(np.abs(upright - upright[:1]).max())
+    if tilt > TILT:
+        raise ValueError(
+            f"the site tilts by about {tilt:.2g} radians, so it does not turn in a plane; use group 'se3', or "
+            "'translations'"
+        )
+    axis = 0 if abs(upright[0, 0]) < 0.7 else 1
+    heading = np.arctan2(found.rotation[:, 1, axis], found.rotation[:, 0, axis])
+    return np.concatenate((found.position[:, :2], heading[:, None]), 1)
+
+
+def poses_by(forward: Callable[[np.ndarray], Any], values: np.ndarray) -> Poses:
+    """Poses by a function from columns [T, d] to matrices [T, 4, 4], or to positions [T, 3] and rotations [T, 3, 3]."""
+    made, count = forward(values), len(values)
+    position, rotation = made if isinstance(made, tuple) and len(made) == 2 else (np.asarray(made)[..., :3, 3:], made)
+    position, rotation = np.asarray(position, np.float64), np.asarray(rotation, np.float64)[..., :3, :3]
+    position = position.reshape(position.shape[:2])
+    if position.shape != (count, 3) or rotation.shape != (count, 3, 3):
+        raise ValueError(
+            f"kinematics returns positions {position.shape} and rotations {rotation.shape} for {count} rows; allowed "
+            "are matrices [T, 4, 4], or positions [T, 3] and rotations [T, 3, 3]"
+        )
+    whole = np.tile(np.eye(4), (count, 1, 1))
+    whole[:, :3, 3], whole[:, :3, :3] = position, rotation
+    require_rigid("what kinematics returns", whole)
+    return Poses(position, rotation)
 
 
 def poses(robot: Path, angles: np.ndarray, site: str | None = None) -> Poses:

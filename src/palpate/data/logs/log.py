@@ -10,18 +10,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
+import torch
 
+from palpate.config import ObjectiveConfig
 from palpate.data import files
 from palpate.data.logs.columns import Column, chosen, described, observed, split_position
 from palpate.data.logs.frames import Frames
-from palpate.data.logs.options import LogOptions
+from palpate.data.logs.options import OF_LOG, LogOptions
 from palpate.data.minari import data_folder
 from palpate.data.transitions import Transitions
+from palpate.groups import group_of_actions
+from palpate.groups.base import Group
 
 __all__ = ["Log", "LogOptions", "kind_of", "open_log", "read_log", "require_readable", "triples"]
+
+Forward: TypeAlias = Callable[[np.ndarray], Any]  # from columns [T, d] to poses [T, 4, 4], or positions and rotations
 
 
 class Log(ABC):
@@ -67,22 +74,26 @@ def open_log(path: str | os.PathLike[str], options: LogOptions | None = None) ->
     path, options = Path(path), options or LogOptions()
     kind = kind_of(path)
     if kind == "triples":
-        if options.given and not path.exists():
+        given = {name: value for name, value in options.given.items() if name in OF_LOG}
+        if given and not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}")
-        if options.given:
-            name, value = next(iter(options.given.items()))
+        if given:
+            name, value = next(iter(given.items()))
             raise ValueError(f"{name} is {value!r}, but {path} holds triples; it is for logs of other projects")
         return Transitions.open(path)
     return read_log(path, kind, options)
 
 
-def read_log(path: str | os.PathLike[str], kind: str, options: LogOptions) -> Transitions:
-    """Triples of a log of a known kind: lerobot, robomimic, zarr or minari."""
+def read_log(
+    path: str | os.PathLike[str], kind: str, options: LogOptions, forward: Forward | None = None
+) -> Transitions:
+    """Triples of a log of a known kind: lerobot, robomimic, zarr or minari. `forward` computes poses from the columns
+    of `position`."""
     path = Path(path)
     with _naming(path):
         log = reader(kind)(path)
         try:
-            return triples(log, options)
+            return triples(log, options, forward)
         finally:
             log.close()
 
@@ -158,13 +169,16 @@ def require_readable(path: Path, options: LogOptions) -> None:
             log.close()
 
 
-def triples(log: Log, options: LogOptions) -> Transitions:
-    """Triples of a log: o and o' are `stride` rows apart, and the action is the change of the position between them."""
+def triples(log: Log, options: LogOptions, forward: Forward | None = None) -> Transitions:
+    """Triples of a log: o and o' are `stride` rows apart, and the action is the change of the position between them, or
+    the move along the agent's own axes from one pose to the other."""
     seen, name, part = _selected(log, options)
     rows = kept_rows(log.lengths, options.step)
-    position = positions(log, name, part, rows, options)
+    recorded = torch.from_numpy(positions(log, name, part, rows, options, forward))
+    group = _group(recorded, options)
     kept = -(-log.lengths // options.step)  # rows of each episode
-    moved = np.append(np.diff(position, axis=0), position[:1] * 0, axis=0)  # those of last rows are not used
+    pose = group.posed(recorded)
+    moved = group.between(pose, pose.roll(-1, 0)).numpy()  # those of last rows are not used
     if log.columns[seen[0]].picture:
         store, observation = _pictures(log, seen, options.step, len(rows))
         layout: files.Layout = "channel-last"
@@ -184,7 +198,20 @@ def triples(log: Log, options: LogOptions) -> Transitions:
     )
     frame = np.concatenate([np.arange(0, length, options.step) for length in log.lengths])
     transitions.come_from(recipe, (np.repeat(log.episodes, kept), frame, rows), store)
+    if forward is not None:  # no file can hold it
+        transitions.recipe = {}
     return transitions
+
+
+def _group(recorded: torch.Tensor, options: LogOptions) -> Group:
+    """The group of the moves between recorded positions or poses [T, m]."""
+    count = recorded.shape[1]
+    group = group_of_actions(count, ObjectiveConfig(group=options.group or "translations"))
+    if group.turns and count != group.n + group.turn_width:
+        numbers = "x, y, z and a rotation vector" if group.n == 3 else "x, y and the heading"
+        needed = group.n + group.turn_width
+        raise ValueError(f"position has {count} numbers; with group {options.group!r} it needs {needed}: {numbers}")
+    return group
 
 
 def _selected(log: Log, options: LogOptions) -> tuple[list[str], str, str]:
@@ -214,14 +241,18 @@ def _require_long(log: Log, stride: int) -> None:
         )
 
 
-def positions(log: Log, name: str, part: str, rows: np.ndarray, options: LogOptions) -> np.ndarray:
-    """The agent's positions in these rows of the log, `[b, n]`."""
+def positions(
+    log: Log, name: str, part: str, rows: np.ndarray, options: LogOptions, forward: Forward | None = None
+) -> np.ndarray:
+    """The agent's positions in these rows of the log, `[b, n]`; of an agent that turns, also its heading or rotation
+    vector."""
     values = chosen(_finite(log, name, log.numbers(name)), part, name)[rows]
-    if options.kinematics is None:
+    if options.kinematics is None and forward is None:
         return values
-    from palpate.data.logs.kinematics import poses
+    from palpate.data.logs.kinematics import poses, poses_by, recorded
 
-    return poses(options.kinematics, values, options.site).position
+    found = poses_by(forward, values) if forward is not None else poses(options.kinematics, values, options.site)  # type: ignore[arg-type]
+    return recorded(found, options.group)
 
 
 def _finite(log: Log, name: str, values: np.ndarray) -> np.ndarray:

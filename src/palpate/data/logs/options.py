@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
+
+from palpate.config import GroupName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,15 +16,22 @@ class LogOptions:
     observation: str | None = None
     """Column of observations, or several cameras as A,B."""
     position: str | None = None
-    """Columns of the agent's position, such as observation.state[:2]. The action is their change from o to o'."""
+    """Columns of the agent's position, such as observation.state[:2]. The action is their change from o to o'. With
+    group se2: x, y and heading; with se3: x, y, z and the rotation vector; angles in radians."""
     stride: int | None = None
     """Number of frames from o to o'. Default: 1."""
     kinematics: Path | None = None
     """MuJoCo model of the robot, an XML file. The position columns are then joint angles in radians."""
     site: str | None = None
     """Site or body of the MuJoCo model whose position is the agent's."""
+    group: GroupName | None = None
+    """With se2 or se3 the actions are moves along the agent's own axes, computed from its poses."""
 
     def __post_init__(self) -> None:
+        if self.group is not None and self.group not in get_args(GroupName):
+            raise ValueError(f"group is {self.group!r}; allowed is {' or '.join(map(repr, get_args(GroupName)))}")
+        if self.group == "translations":  # what is read without a group
+            object.__setattr__(self, "group", None)
         if self.stride is not None:
             if isinstance(self.stride, bool) or not isinstance(self.stride, Integral) or self.stride < 1:
                 raise ValueError(f"stride is {self.stride!r}; allowed are whole numbers from 1")
@@ -61,4 +70,5 @@ class LogOptions:
 
 
 NAMES = tuple(each.name for each in fields(LogOptions))
+OF_LOG = tuple(name for name in NAMES if name != "group")  # options that only logs of other projects have
 PLACING = ("position", "kinematics", "site")
