@@ -11,6 +11,7 @@ import torch
 from drawn import randn
 from gripper import Gripper
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 
 import palpate
@@ -232,6 +233,108 @@ def test_a_policy_sees_the_axes_and_a_table_has_the_matrix(tmp_path: Path) -> No
         found = torch.from_numpy(table["palpate.rotation"]).unflatten(1, (3, 3))
     assert_close(found, encoding.rotation, atol=1e-5, rtol=0)
     assert "palpate.rotation" in (tmp_path / "table.csv").read_text().splitlines()[0]
+
+
+def test_a_step_makes_no_tensors_from_python_numbers() -> None:
+    """A CUDA graph cannot capture their copy from the host."""
+    model, o, group = random_model(), numbers(), SE3()
+    z, a = model.model.pose(o), torch.randn(40, 6)
+    assert z is not None
+
+    class Made(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: list[str] = []
+
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.names.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    with Made() as made:
+        model.frame.placed(model.model, model.model.encode(o))
+        group.path(group.start(z, a, group.act(z, a)), a).distance2(z[:, :3])
+        group.flaw(z)
+    assert "linalg_cross" in made.names
+    assert not {"new_tensor", "tensor", "as_tensor", "item", "nonzero"} & set(made.names)
+
+
+# Environments
+
+
+class Drone(gymnasium.Env[np.ndarray, np.ndarray]):
+    """It reports where it is and its rotation matrix; its actions are velocities along and about its own axes."""
+
+    observation_space = gymnasium.spaces.Box(-99, 99, (12,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (6,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.pose = SE3().posed(torch.from_numpy(self.np_random.uniform(-1, 1, 6)))
+        return self.view()
+
+    def view(self) -> tuple[np.ndarray, dict[str, Any]]:
+        at, matrix = self.pose[:3].numpy(), SE3().rotation(self.pose).numpy()
+        info = {"at": at, "matrix": matrix, "flat": matrix.flatten(), "object": np.zeros(3), "mode": 1.0}
+        return np.concatenate((at, matrix.flatten())).astype(np.float32), info
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.pose = SE3().act(self.pose, 0.5 * torch.from_numpy(action.astype(np.float64)))
+        o, info = self.view()
+        return o, 0.0, False, False, info
+
+
+@pytest.mark.parametrize("reading", ["info:matrix", "info:flat"])
+def test_a_rotation_that_is_read_makes_own_frame_actions(reading: str) -> None:
+    options: dict[str, Any] = {"agent_position": "info:at", "agent_rotation": reading, "progress": False}
+    made = palpate.collect(Drone(), 30, labelled=True, **options)
+    rows = made.transitions.rows(slice(None))
+
+    def pose(o: Tensor) -> Tensor:
+        return torch.cat((o[:, :3], o[:, 3:].unflatten(1, (3, 3))[..., :2].mT.flatten(1)), 1)
+
+    assert rows.a.shape == (30, 6)
+    assert rows.a.abs().max() < 0.51  # half of the command
+    assert_close(SE3().act(pose(rows.o), rows.a), pose(rows.o_next), atol=1e-5, rtol=0)
+    assert_close(made.truth.rotation, rows.o[:, 3:].unflatten(1, (3, 3)))
+    settled = palpate.collect(Drone(), 5, settle=2, hold=[0.0] * 6, watch="observation", **options)
+    assert len(settled) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"agent_position": None}, "agent_rotation is 'info:matrix'; give agent_position too"),
+        ({"agent_heading": "info:mode"}, "agent_heading and agent_rotation are given; .* give only one"),
+        (
+            {"agent_position": "info:at[0:2]"},
+            "agent_rotation is given for a position of 2 numbers; a rotation needs one",
+        ),
+        ({"agent_rotation": "info:at"}, r"agent_rotation, read from info:at, has shape \(3,\); allowed is a matrix"),
+        ({"agent_rotation": lambda now: 2 * now.info["matrix"]}, "in row 0, which is no rigid motion"),
+    ],
+)
+def test_rotations_that_cannot_be_read(options: dict[str, Any], says: str) -> None:
+    usual = {"agent_position": "info:at", "agent_rotation": "info:matrix"}
+    with pytest.raises(ValueError, match=says):
+        palpate.collect(Drone(), 3, progress=False, **usual | options)
+
+
+def test_another_rotation_in_info_is_no_truth() -> None:
+    """It may be a quaternion."""
+
+    class Other(Drone):
+        def view(self) -> tuple[np.ndarray, dict[str, Any]]:
+            o, info = super().view()
+            return o, info | {"rotation": np.zeros(4), "agent": info["at"]}
+
+    assert palpate.collect(Other(), 5, agent_position="info:at", labelled=True, progress=False).truth.rotation is None
+
+
+def test_explore_refuses_agents_that_turn_in_space(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="agent_rotation is 'info:matrix'; explore moves agents along fixed axes only"):
+        palpate.explore(
+            Drone(), 400, out=tmp_path, agent_position="info:at", agent_rotation="info:matrix", progress=False
+        )
 
 
 # What the actions are

@@ -19,6 +19,9 @@ class Environment:
     agent_heading: str | None = None
     """Other environments: reading of the direction in which the agent faces, in radians; actions are then (forward,
     sideways, turn), for --group se2."""
+    agent_rotation: str | None = None
+    """Other environments: reading of the agent's rotation matrix in space; actions then have 6 numbers, for --group
+    se3."""
     observation: str | None = None
     """Other environments: reading of the observation, such as observation:pixels, or render. Default: the whole
     observation."""
@@ -53,6 +56,7 @@ class Environment:
             "contact_share",
             "agent_position",
             "agent_heading",
+            "agent_rotation",
             "observation",
             "aggregate",
             "settle",

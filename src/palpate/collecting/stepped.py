@@ -19,14 +19,17 @@ from gymnasium.spaces import Box, flatten
 from palpate.collecting.blocks import BLOCK_ROWS
 from palpate.collecting.readings import Moment, Reader, described, read
 from palpate.collecting.stepping import READINGS, STATES, Stepping
+from palpate.data.arrays import require_rigid
+from palpate.data.files import OF_AGENT
 from palpate.groups import group_of_records
+from palpate.rotations import vector_of
 
 REJECTED = ("grazing", "unsettled")  # entries of info that mark steps to drop
 MOST_DROPPED = 200  # consecutive dropped triples after which collecting fails
 NO_TRUTH = (
     "this environment does not report true states in every step; needed are agent and object in the info of reset and "
-    "step (optional are heading, angle and visible there and contact in the info of step), or truth= with readings of "
-    "them"
+    "step (optional are heading, rotation, angle and visible there and contact in the info of step), or truth= with "
+    "readings of them"
 )
 SAY_WHERE = (
     "give a reading of the agent's position, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap "
@@ -49,7 +52,7 @@ class _View(NamedTuple):
     """What is read between two triples."""
 
     observation: np.ndarray
-    pose: Any  # [n] position of the agent; [n + 1] with its heading; None if it is unknown
+    pose: Any  # [n] position of the agent; [n + 1] with its heading, [6] with its rotation; None if it is unknown
     state: dict[str, np.ndarray]
 
 
@@ -103,7 +106,7 @@ class Stepped:
             advice = SAY_WHERE if self._how.agent_position is None else question
             raise ValueError(f"the agent did not move in any of {len(a)} triples; {advice}")
         planar = "heading" in truth[0] and np.shape(truth[0].get("agent")) == (2,)
-        known = _stacked_truth(truth, 2 if planar else np.size(a[0]))
+        known = _stacked_truth(truth, 2 if planar else 3 if "rotation" in truth[0] else np.size(a[0]))
         if self._labelled and not known:
             raise ValueError(NO_TRUTH)
         return SimpleNamespace(
@@ -229,8 +232,10 @@ class Stepped:
         return _View(self._see(now), self._pose(now), self._state(now))
 
     def _pose(self, now: Moment) -> Any:
-        """[n], [n + 1] with the heading, or None if it is unknown."""
+        """[n], [n + 1] with the heading, [n + 3] with the rotation vector, or None if it is unknown."""
         position, heading = self._position(now), self._how.agent_heading
+        if self._how.agent_rotation is not None:
+            return np.append(position, vector_of(torch.from_numpy(self._rotation(now))).numpy())
         if heading is None:
             return position
         angle = read("agent_heading", heading, now).astype(np.float64)
@@ -241,10 +246,25 @@ class Stepped:
             )
         return np.append(position, angle)
 
+    def _rotation(self, now: Moment) -> np.ndarray:
+        """The rotation matrix [3, 3]."""
+        reader = self._how.agent_rotation
+        assert reader is not None
+        found = read("agent_rotation", reader, now).astype(np.float64)
+        if found.shape not in ((3, 3), (9,)):
+            raise ValueError(
+                f"agent_rotation, read from {described(reader)}, has shape {found.shape}; allowed is a matrix (3, 3), "
+                "or its 9 numbers"
+            )
+        whole = np.eye(4)
+        whole[:3, :3] = found.reshape(3, 3)
+        require_rigid("agent_rotation", whole[None])
+        return whole[:3, :3]
+
     def _between(self, pose: np.ndarray, pose_next: np.ndarray) -> np.ndarray:
         """The action that leads from one pose of the agent to another."""
-        turns = self._how.agent_heading is not None
-        group = group_of_records(len(pose) - turns, heading=turns)
+        turn_width = 3 if self._how.agent_rotation is not None else int(self._how.agent_heading is not None)
+        group = group_of_records(len(pose) - turn_width, turn_width)
         z, z_next = (group.posed(torch.from_numpy(x)) for x in (pose, pose_next))
         return group.between(z, z_next).numpy()
 
@@ -284,13 +304,18 @@ class Stepped:
         position, heading = self._position(now), self._how.agent_heading
         if heading is not None:  # a heading that rests near pi may be read as -pi
             seen += [np.cos(angle := self._pose(now)[-1]), np.sin(angle)]
+        if self._how.agent_rotation is not None:
+            seen.append(self._rotation(now))
         return seen if position is None else [*seen, position]
 
     def _truth(self, now: Moment) -> Mapping[str, Reader]:
         """Readings of the true states: those of the settings, else those that info has under their names."""
         if self._how.truth is not None:
             return self._how.truth
-        return {name: f"info:{name}" for name in READINGS if name in now.info}
+        known = {name: f"info:{name}" for name in READINGS if name in now.info}
+        if "rotation" in known and np.shape(now.info["rotation"]) != (3, 3):
+            del known["rotation"]  # a quaternion, or something else
+        return known
 
     def _state(self, now: Moment) -> dict[str, np.ndarray]:
         readings = self._truth(now)
@@ -299,6 +324,8 @@ class Stepped:
             known.setdefault("agent", self._position(now))
         if "object" in known and self._how.agent_heading is not None:
             known.setdefault("heading", self._pose(now)[-1])
+        if "object" in known and self._how.agent_rotation is not None:
+            known.setdefault("rotation", self._rotation(now))
         seen = {"visible": _visible(readings["visible"], now)} if "visible" in readings else {}
         return {name: x.astype(np.float32) for name, x in known.items()} | seen
 
@@ -394,8 +421,8 @@ def _stacked_truth(truth: tuple[dict[str, np.ndarray], ...], n: int) -> dict[str
     objects = truth[0]["object"].shape[:1] if truth[0]["object"].ndim == 2 else ()  # (k,) for several
     for name in names:
         shape = truth[0][name].shape
-        wanted = () if name.startswith("agent") else objects
-        wanted += (n,) if name.startswith(("agent", "object")) else ()
+        wanted = () if name.startswith(OF_AGENT) else objects
+        wanted += (n,) if name.startswith(("agent", "object")) else (3, 3) if name.startswith("rotation") else ()
         if shape != wanted:
             raise ValueError(f"truth {name} has shape {shape}; these triples need {wanted}")
     return {name: np.stack([row[name] for row in truth]) for name in names}

@@ -11,7 +11,7 @@ from palpate.collecting.readings import Moment, Reader, check_reader, described
 Policy: TypeAlias = Callable[[Moment, np.random.Generator], Any]
 Vector: TypeAlias = tuple[float, ...] | list[float] | np.ndarray
 
-STATES = ("agent", "object", "angle", "heading")  # of both observations of a triple
+STATES = ("agent", "object", "angle", "heading", "rotation")  # of both observations of a triple
 READINGS = (*STATES, "visible", "contact")
 
 
@@ -25,6 +25,10 @@ class Stepping:
     agent_heading: Reader | None = None
     """The direction in which the agent faces, radians. With it, and a position in the plane, the triple's action is
     (forward, sideways, turn) along the agent's own axes; train with group="se2"."""
+    agent_rotation: Reader | None = None
+    """The agent's rotation in space, a matrix [3, 3] or its 9 numbers row by row, whose columns are the agent's axes.
+    With it, and a position in space, the triple's action has 6 numbers, displacement and rotation vector along the
+    agent's own axes; train with group="se3"."""
     observation: Reader | None = None
     """The observation, such as "observation:pixels" of a dictionary, or "render". Default: the whole observation."""
     aggregate: int = 1
@@ -42,9 +46,10 @@ class Stepping:
     approach_share: float = 0.5
     """Share of triples that use `approach`; the others have random actions."""
     truth: Mapping[str, Reader] | None = None
-    """Readings of the true states agent, heading, object, angle, visible and contact, for evaluation. The object is
-    visible if it can be seen in the triple's first observation. A triple is in contact if any of its steps is; "moved"
-    counts every motion of the object as a contact. Default: the entries of info with these names; {} for none."""
+    """Readings of the true states agent, heading, rotation, object, angle, visible and contact, for evaluation. The
+    object is visible if it can be seen in the triple's first observation. A triple is in contact if any of its steps
+    is; "moved" counts every motion of the object as a contact. Default: the entries of info with these names; {} for
+    none."""
 
     def __post_init__(self) -> None:
         for name in ("aggregate", "settle"):
@@ -59,9 +64,13 @@ class Stepping:
             raise ValueError(f"approach is {self.approach!r}; allowed is a function of a Moment and a numpy Generator")
         if self.observation is not None and self.observation != "render":
             check_reader("observation", self.observation)
-        if self.agent_heading is not None and self.agent_position is None:
-            raise ValueError(f"agent_heading is {self.agent_heading!r}; give agent_position too")
-        named = {"agent_position": self.agent_position, "agent_heading": self.agent_heading} | {
+        turning = {"agent_heading": self.agent_heading, "agent_rotation": self.agent_rotation}
+        for name, reader in turning.items():
+            if reader is not None and self.agent_position is None:
+                raise ValueError(f"{name} is {reader!r}; give agent_position too")
+        if None not in turning.values():
+            raise ValueError("agent_heading and agent_rotation are given; a heading is for a plane, so give only one")
+        named = {"agent_position": self.agent_position, **turning} | {
             f"watch {i}": x for i, x in enumerate(self.watched)
         }
         named |= {"hold": self.hold} if isinstance(self.hold, str) else {}
@@ -77,7 +86,7 @@ class Stepping:
         if wrong or "object" not in self.truth or not ("agent" in self.truth or self.agent_position):
             raise ValueError(
                 f"truth has {', '.join(sorted(self.truth))}; needed are object and, without agent_position, agent; "
-                "optional are heading, angle, visible and contact"
+                "optional are heading, rotation, angle, visible and contact"
             )
         for name, reader in self.truth.items():
             if (name, reader) != ("contact", "moved"):

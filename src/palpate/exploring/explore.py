@@ -158,7 +158,9 @@ class _Exploration:
             )
         shape, n = first["observation"].shape[1:], first["action"].shape[1]
         asked = Asked.of(**{name: x for name, x in self._settings.items() if name != "test"})
-        turning = {"group": asked.scene.group, "agent_heading": self._options.get("agent_heading")}
+        turning = {"group": asked.scene.group} | {
+            name: self._options.get(name) for name in ("agent_heading", "agent_rotation")
+        }
         for name, value in turning.items():
             if value not in ("translations", None):
                 raise ValueError(f"{name} is {value!r}; explore moves agents along fixed axes only; leave it out")

@@ -22,10 +22,14 @@ def group_of_actions(count: int, scene: ObjectiveConfig) -> Group:
     return Translations(count)
 
 
-def group_of_records(n: int, *, heading: bool) -> Group:
-    """The group of actions that are recorded as changes of an agent's position [n], or of position and heading."""
-    if not heading:
+def group_of_records(n: int, turn_width: int) -> Group:
+    """The group of actions that are recorded as changes of an agent's position [n], or also of its heading, one number,
+    or of its rotation vector, three."""
+    if not turn_width:
         return Translations(n)
-    if n != 2:
-        raise ValueError(f"agent_heading is given for a position of {n} numbers; a heading needs one of 2, in a plane")
-    return SE2()
+    found = {group.turn_width: group for group in (SE2(), SE3())}[turn_width]
+    if n != found.n:
+        what = "agent_heading is given" if turn_width == 1 else "agent_rotation is given"
+        needs = "a heading needs one of 2, in a plane" if turn_width == 1 else "a rotation needs one of 3, in space"
+        raise ValueError(f"{what} for a position of {n} numbers; {needs}")
+    return found
