@@ -52,8 +52,9 @@ class ObjectHead(nn.Module):
         self.group, self.carried, self.hides = group, carried, hides
         self.bodies = nn.ModuleList(bodies)
         self.correction = correction
-        # Whether contacts explained the changes once. Until then an object counts as visible: `hidden` is not trained.
-        self.placed = nn.Buffer(torch.zeros(len(bodies), dtype=torch.bool))
+        self.placed = nn.Buffer(torch.zeros(len(bodies), dtype=torch.bool))  # contacts explained the changes once
+        # Until an object may be hidden, it counts as visible, and `hidden` is not trained.
+        self.may_hide = nn.Buffer(torch.zeros(len(bodies), dtype=torch.bool))
         self.offset = nn.Buffer(torch.zeros(len(bodies), group.n))  # of the positions, if a search has moved them
         self.width = len(bodies) * self._each
 
@@ -76,7 +77,7 @@ class ObjectHead(nn.Module):
         if self.correction is not None and not self.training:
             position = self.correction(position)
         pose = torch.stack([self[i].pose(rest[:, i]) for i in range(len(self))], 1)
-        hidden = torch.where(self.placed & self.hides, raw[..., -1] + FIRST_HIDDEN, NEVER)
+        hidden = torch.where(self.may_hide & self.hides, raw[..., -1] + FIRST_HIDDEN, NEVER)
         return Objects(position, pose, hidden)
 
     def uncorrected(self, raw: Tensor, z_int: Tensor) -> Tensor:
@@ -136,7 +137,7 @@ class ObjectHead(nn.Module):
         readout.weight[rows] = FIRST_READOUT * weight.to(readout.weight)
         readout.bias[rows] = 0
         self[index].load_state_dict(fresh.state_dict())
-        self.offset[index], self.placed[index] = 0, False
+        self.offset[index], self.placed[index], self.may_hide[index] = 0, False, False
 
     def measure(self, unit: Tensor) -> None:
         for i in range(len(self)):

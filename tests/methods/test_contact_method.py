@@ -105,24 +105,24 @@ def test_a_change_is_a_contact_unless_the_object_is_hidden(
     assert model.contact(o, torch.tensor([[10.0, 0.0]]), o).item() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("placed", [True, False])
-def test_an_object_counts_as_visible_until_it_is_placed(placed: bool) -> None:
+@pytest.mark.parametrize("may_hide", [True, False])
+def test_an_object_counts_as_visible_until_it_may_be_hidden(may_hide: bool) -> None:
     """For users, in training and in the criterion for weights alike."""
     model, given = contact(refine=True), batch()
-    model.head.placed.fill_(placed)
+    model.head.may_hide.fill_(may_hide)
     with torch.no_grad():
         model.phi_ext.head.bias[-1] = 50.0  # the output for "hidden"
     found = outputs(model, given)
     for training in (True, False):
         model.train(training)
         (gradient,) = torch.autograd.grad(model.objective(found, END).terms["contact"], model.phi_ext.head.bias)
-        assert bool(gradient[-1] != 0) == placed
+        assert bool(gradient[-1] != 0) == may_hide
         model.phi_ext.head.zero_grad()
         found = outputs(model, given)
     confidence = model.encode(given.o).confidence
     assert confidence is not None
-    assert bool((confidence > 0.99).all()) != placed
-    assert bool(model.examine(given).visible.all()) != placed
+    assert bool((confidence > 0.99).all()) != may_hide
+    assert bool(model.examine(given).visible.all()) != may_hide
 
 
 @pytest.mark.parametrize("placed", [True, False])
@@ -157,6 +157,26 @@ def test_a_better_place_is_taken_once_the_object_is_placed(placed: bool, monkeyp
     assert model.head[0].size(raw[:1, :0]).item() == pytest.approx(0.4 if placed else 0.25)
 
 
+@pytest.mark.parametrize(
+    ("placed", "hides", "expected"),
+    [(True, True, [True, True]), (True, False, [False, True]), (False, True, [False] * 2)],
+)
+def test_a_placed_object_may_be_hidden_from_when_this_explains_changes(
+    placed: bool, hides: bool, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it may, it stays so."""
+    model = contact()
+    model.head.placed.fill_(placed)
+    found = []
+    for now in (hides, True):
+        monkeypatch.setattr(Recent, "hides", lambda *_, answer=now: answer)
+        model.adapt(0.1)
+        found.append(bool(model.head.may_hide))
+    monkeypatch.setattr(Recent, "hides", lambda *_: False)
+    model.adapt(0.2)
+    assert [*found, bool(model.head.may_hide)] == [*expected, expected[-1]]
+
+
 def test_each_network_minimises_its_own_loss() -> None:
     model = contact()
     parts: dict[str, Tensor] = {
@@ -167,7 +187,7 @@ def test_each_network_minimises_its_own_loss() -> None:
         "softness": model.raw_softness,
         "rest": model.log_rest_scale,
     }
-    model.head.placed.fill_(True)
+    model.head.may_hide.fill_(True)
     found = terms(model, outputs(model, batch()))
     assert {name: moved(term, parts) for name, term in found.items()} == {
         "agent": {"agent"},
@@ -492,7 +512,7 @@ class TestTwoObjects:
 
     def test_every_weight_learns(self) -> None:
         model = contact("ellipse", objects=2)
-        model.head.placed.fill_(True)
+        model.head.may_hide.fill_(True)
         model.slots.counts.copy_(torch.tensor([[999.0], [999.0], [999.0], [0.0]]))  # both hold objects
         torch.stack(list(terms(model, outputs(model, batch())).values())).sum().backward()
         still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
@@ -537,7 +557,7 @@ class TestTwoObjects:
 
     def test_refinement(self) -> None:
         model = contact(objects=2, refine=True).eval()
-        model.head.placed.copy_(torch.tensor([True, False]))
+        model.head.may_hide.copy_(torch.tensor([True, False]))
         evidence = evidence_of(model, batch(10))
         assert evidence.changed.shape == (10, 2)
         assert uncorrected(model, evidence).shape == (20, 2)
@@ -551,7 +571,7 @@ class TestTwoObjects:
             assert hidden.any(0)[:, 0].tolist() == [
                 True,
                 False,
-            ]  # a change may also be a hidden object, once it is placed
+            ]  # a change may also be a hidden object, if it may be hidden
         assert model.head.correction is not None
         nn.init.normal_(model.head.correction.coefficients)
         here = model.encode(batch(10).o).objects
@@ -617,12 +637,13 @@ class TestTwoObjects:
     def test_a_duplicate_that_started_anew_is_not_placed_by_its_past(self) -> None:
         model = contact(objects=2)
         model.head.placed.fill_(True)
+        model.head.may_hide.fill_(True)
         model.scenes.agreed.fill_(99.0)
         model.scenes.lead.fill_(True)
         model.slots.counts.copy_(torch.tensor([[99.0, 99.0], [99.0, 90.0], [99.0, 99.0], [0.0, 0.0]]))
         model.slots.moves.fill_(99.0)
         model.adapt(0.33)
-        assert model.head.placed.tolist() == [True, False]
+        assert model.head.placed.tolist() == model.head.may_hide.tolist() == [True, False]
         assert model.scenes.agrees.tolist() == [True, False]
         assert model.scenes.lead.tolist() == [True, False]
         assert model.recent.since.tolist() == [0, int(model.recent.next)]

@@ -76,7 +76,8 @@ class Contact(Geometric):
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
         start = self.start(z_int, a, z_int_next)
         path = self.group.path(start, a)
-        touching = self.logit(before, path) > 0
+        clearance = self.head.clearance(before, path).detach()
+        touching = clearance < 0
         odds = self.odds(before, after, path, progress)
         changed = self.scenes.observe(
             w, w_next, before.position, after.position, touching, odds, self.slots.surer, progress
@@ -87,7 +88,7 @@ class Contact(Geometric):
             self.slots.observe(touching, moved)
         if self.training and self.recent is not None:
             apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
-            self.recent.store(start, a, before.position, apart, apart_next, changed > 0.5)
+            self.recent.store(start, a, before.position, clearance, apart, apart_next, changed > 0.5)
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
@@ -156,7 +157,10 @@ class Contact(Geometric):
 
     @torch.no_grad()
     def adapt(self, share: float) -> None:
-        """Let spare slots start anew, and look for a better place of each object; a few times each."""
+        """Let spare slots start anew, and look for a better place of each object; a few times each.
+
+        An object may be hidden as soon as this explains more than contacts alone do.
+        """
         renewed = self.slots.renew(share)
         generator = torch.Generator().manual_seed(int(self.seed) + int(self.slots.rounds))
         for i in renewed:
@@ -164,12 +168,15 @@ class Contact(Geometric):
             self.scenes.restart(i)
             if self.recent is not None:
                 self.recent.restart(i)
-        if self.recent is None or not self.recent.due(share):  # a trained model that is trained further has none
+        if self.recent is None:  # a trained model that is trained further
             return
+        due = self.recent.due(share)
         for i in self.head.placed.nonzero()[:, 0].tolist():
             body = self.head[i]
             radius = body.size(self.recent.start.new_zeros(body.pose_width))
-            place = self.recent.better_place(i, radius, resize=body.resizable)
+            if not self.head.may_hide[i]:
+                self.head.may_hide[i] = self.recent.hides(i, radius)
+            place = self.recent.better_place(i, radius, resize=body.resizable) if due else None
             if place is not None:
                 self.head.relocate(i, place.offset, place.radius)
                 self.recent.shift(i, place.offset)

@@ -72,7 +72,7 @@ class Egocentric(Geometric):
         path = self.group.path(self.start(z_int, a, z_int_next), a)
         share = self.scout.split.share[None]
         if self.training:
-            self.head.placed.logical_or_(progress >= FOLLOWS_UNTIL)
+            self.head.may_hide.logical_or_(progress >= FOLLOWS_UNTIL)
         terms = {
             "agent": self.agent_term(z_int, a, z_int_next, journey),
             "scout": self.scout.loss(place, place_next, progress),
