@@ -171,6 +171,14 @@ def test_scores_by_hand() -> None:
     assert measure(SE3(), found, truth._replace(rotation=None)).rotation_error is None
 
 
+def test_moves_may_be_matrices() -> None:
+    model, o, moves = random_model(), numbers(), 0.7 * torch.randn(40, 6)
+    whole = torch.eye(4).repeat(40, 1, 1)
+    whole[:, :3, 3], whole[:, :3, :3] = moves[:, :3], matrix_of(moves[:, 3:])
+    assert_close(model.would_touch(o, whole), model.would_touch(o, moves))
+    assert_close(model.contact(o, whole.numpy(), o.flip(0)), model.contact(o, moves, o.flip(0)))
+
+
 def test_several_objects_are_scored_in_the_true_frame() -> None:
     agent, things = randn(200, 3), randn(200, 2, 3, seed=1)
     rotation = matrix_of(randn(200, 3, seed=2))
@@ -377,12 +385,29 @@ def changed(change: str) -> Transitions:
 def test_what_actions_are_is_found(change: str, group: Any, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("probe", "following"):
         monkeypatch.setattr(f"palpate.doctor.{module}.STEPS", (200, 150))
+    monkeypatch.setattr("palpate.doctor.frames.FRAME_SECONDS", 1e6)  # no finding depends on the machine
     finding, residuals = frames(changed(change), ObjectiveConfig(group=group))
     assert (finding and finding.name) == name, residuals
     assert finding is None or finding.severity == "blocking"
     if name == "own-frame-actions":
         assert finding is not None
         assert "group='se3'" in finding.advice
+
+
+def test_without_time_no_finding_says_that_nothing_shows_the_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths are learned sooner than directions."""
+    for name, value in (("ALIKE", 1.0), ("MUCH_BETTER", 1e6)):  # every log would have the finding
+        monkeypatch.setattr(f"palpate.doctor.frames.{name}", value)
+    monkeypatch.setattr("palpate.doctor.frames.FOLLOWS", (0.0, 0.0))
+    for module in ("probe", "following"):
+        monkeypatch.setattr(f"palpate.doctor.{module}.STEPS", (2, 2))
+    data, scene = Gripper().labelled(300).transitions, ObjectiveConfig(group="se3")
+    monkeypatch.setattr("palpate.doctor.frames.FRAME_SECONDS", 1e6)
+    finding, _ = frames(data, scene)
+    assert finding is not None
+    assert finding.name == "heading-not-visible"
+    monkeypatch.setattr("palpate.doctor.frames.FRAME_SECONDS", -1.0)
+    assert frames(data, scene)[0] is None
 
 
 def test_an_agent_that_never_turns_is_named() -> None:

@@ -39,6 +39,7 @@ def followed(trial: Trial, widths: Sequence[int], loss: Loss) -> nn.Module:
     size = min(PROBE_BATCH, len(trial.kept.a))
     for step in range(steps):
         if time.thread_time() > trial.deadline:
+            trial.followed = False
             break
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * (1 - step / steps)

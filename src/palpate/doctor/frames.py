@@ -88,14 +88,14 @@ def frames(triples: Transitions, scene: ObjectiveConfig) -> tuple[Finding | None
     own = _own(triples.n, scene)
     if own is None:  # no agent that turns has such actions
         return None, {}
-    found = residuals(triples, scene)
+    found, finished = residuals(triples, scene)
     measured = {f"residual_{name.replace(' ', '_')}": value for name, value in found.items()}
     recorded, lengths = found.pop("own axes" if scene.turns else "fixed axes"), found.pop("lengths")
     # Of readings that fit about equally well, the first.
     best = next(name for name in found if found[name] <= ALIKE * min(found.values()))
     if found[best] < min(FOLLOWS[0], FOLLOWS[1] * recorded):
         right = found[best]
-    elif lengths < MUCH_BETTER * recorded and recorded > FOLLOWS[0]:
+    elif finished and lengths < MUCH_BETTER * recorded and recorded > FOLLOWS[0]:
         best, right = "lengths", lengths
     else:
         return None, measured
@@ -112,8 +112,9 @@ def _own(count: int, scene: ObjectiveConfig) -> ObjectiveConfig | None:
     return None if group is None else replace(scene, group=group)  # type: ignore[arg-type]
 
 
-def residuals(triples: Transitions, scene: ObjectiveConfig) -> dict[str, float]:
-    """Residual of each reading, relative to the actions' size, on rows that were not trained on."""
+def residuals(triples: Transitions, scene: ObjectiveConfig) -> tuple[dict[str, float], bool]:
+    """Residual of each reading, relative to the actions' size, on rows that were not trained on; and whether there was
+    time for all steps. Lengths are learned sooner than directions."""
     rows, deadline = small(triples, np.arange(len(triples))), time.thread_time() + FRAME_SECONDS
     trial = Trial(rows, deadline, progress=False, scene=scene)
     found = readings(trial.kept.a, scene)
@@ -128,7 +129,8 @@ def residuals(triples: Transitions, scene: ObjectiveConfig) -> dict[str, float]:
         return left(before, after, trial.kept.a[rows]).sum()
 
     branch = followed(trial, widths, loss)
-    return dict(zip(found, left(*held_outputs(trial, branch), trial.held.a).sqrt().tolist(), strict=True))
+    left_over = left(*held_outputs(trial, branch), trial.held.a).sqrt().tolist()
+    return dict(zip(found, left_over, strict=True)), trial.followed
 
 
 def readings(kept: Tensor, scene: ObjectiveConfig) -> dict[str, Reading]:

@@ -43,6 +43,7 @@ class Trial:
         self.held_rows, self.kept_rows = order[:count], order[count:]
         self.held, self.kept = (Batch(*(x[part] for x in rows)) for part in (self.held_rows, self.kept_rows))
         self.deadline, self.progress, self.steps, self.planned = deadline, progress, 0, 0
+        self.followed = True  # whether `following.followed` had time for all its steps
         self.picture = rows.o.dim() == 4
         unit = float(rows.a.square().sum(1).mean().sqrt())
         torch.manual_seed(0)
