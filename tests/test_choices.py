@@ -171,9 +171,12 @@ def test_only_methods_with_a_body_choose_one(method: str) -> None:
         ({}, FRESH | VECTOR, False),
         ({"optimizer": "muon"}, FRESH, False),  # which has a rate of its own
         ({}, FRESH | {"method": "paper"}, False),
+        ({"group": "se2"}, {}, True),
+        ({"group": "se2"}, GPU, False),
+        ({"group": "translations"}, {}, False),
     ],
 )
-def test_small_networks_learn_faster_from_fresh_triples(
+def test_small_networks_learn_faster_from_fresh_triples_and_with_agents_that_turn(
     given: dict[str, Any], about: dict[str, Any], higher: bool
 ) -> None:
     assert ("learning_rate" in chosen(given, **about)) == higher

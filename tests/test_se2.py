@@ -14,7 +14,14 @@ from torch.testing import assert_close
 
 from palpate.geometry import Polyline, Segment, angle_of, beside_objects, rotated, unit
 from palpate.groups.se2 import CHORDS, SE2
-from palpate.objectives.equivariance import chain_equivariance, equivariance
+from palpate.objectives.equivariance import (
+    LEAST_MOVE,
+    STILL_WEIGHTS,
+    chain_equivariance,
+    equivariance,
+    landmark_equivariance,
+    stillness,
+)
 from palpate.quality import residual
 
 quick = settings(deadline=None, max_examples=25, derandomize=True, database=None)
@@ -88,6 +95,33 @@ def test_the_loss_refuses_poses_without_a_heading() -> None:
     z = torch.zeros(3, 4)
     assert_close(equivariance(group, z, torch.tensor([[0.0, 0.0, 1.0]]).expand(3, -1), z), torch.full((3,), 0.25))
     assert group.flaw(poses()).max() < 1e-20
+
+
+@quick
+@given(seed=seeds)
+def test_a_point_at_rest_is_a_landmark(seed: int) -> None:
+    """Any one point of the plane, and a frame is not needed to compare two views of it."""
+    for group in (SE2(), SE2(2)):
+        z, a, point = poses(50, seed), randn(50, group.action_width, seed=seed + 1), randn(1, 2, seed=seed + 2)
+        after = group.act(z, a)
+        assert_close(group.reached(a), group.act(group.origin().double().expand(50, -1), a))
+        views = group.seen(z, point), group.seen(after, point)
+        assert landmark_equivariance(group, views[0], a, views[1]).max() < 1e-20
+        still = torch.zeros(50, 2, dtype=torch.float64)
+        assert_close(landmark_equivariance(group, still, a, still), group.length2(a))  # what a collapse costs
+        assert stillness(group, z, a, after) == 0
+        assert stillness(group, z, a, z) == sum(STILL_WEIGHTS)
+        share = LEAST_MOVE / 2  # of the mean squared motion of each part
+        slow = z + share**0.5 * (after - z)
+        assert_close(stillness(group, z, a, slow), torch.tensor(sum(STILL_WEIGHTS) / 4, dtype=torch.float64))
+
+
+def test_a_robot_that_never_turns_has_no_heading_to_move() -> None:
+    group, z, a = SE2(), poses(), randn(7, 3) * torch.tensor([1.0, 1.0, 0.0])
+    assert stillness(group, z, a, group.act(z, a)) == 0
+    raw = randn(7, group.width)
+    assert_close(group.pose(raw), raw[:, :4])
+    assert_close(group.landmark(raw), raw[:, 4:])
 
 
 def test_a_collapsed_model_has_a_residual() -> None:

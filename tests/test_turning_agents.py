@@ -15,15 +15,18 @@ from torch.testing import assert_close
 from turning import COUNT, labelled, seen
 
 import palpate
-from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
 from palpate.data.labelled import Labelled, Truth
+from palpate.data.stream import Stream
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor.frames import frames
 from palpate.encoding import encode_log
-from palpate.geometry import rotated, unit
+from palpate.envs.turning import SpritesTurning, TurningConfig
+from palpate.geometry import angle_of, rotated, unit
 from palpate.groups.se2 import SE2
 from palpate.groups.translations import Translations
 from palpate.methods.base import Encoding
+from palpate.methods.located import Located
 from palpate.methods.store import build
 from palpate.metrics.measure import measure
 from palpate.quality import residual
@@ -66,6 +69,54 @@ def test_positions_and_headings_are_learned() -> None:
     assert scores.heading_error is not None
     assert scores.heading_error < 0.05
     assert model.facts["quality"]["verdict"] == "good"
+
+
+@pytest.mark.slow
+def test_headings_are_learned_from_pictures() -> None:
+    """By phi_int and its own loss. L_int alone gives every picture a heading of length 0, and an error of pi / 2."""
+    torch.manual_seed(0)
+    made, generator = SpritesTurning(TurningConfig(size=32)), torch.Generator().manual_seed(0)
+    shape = made.observation_shape
+    scene = ObjectiveConfig(**ELLIPSE, group="se2")
+    model = build(ModelConfig(encoder="small", observation_shape=shape, n=2, actions=3, objective=scene))
+    assert isinstance(model, Located)
+    model.measure(Stream(made).draw(500, generator))
+    optimizer = torch.optim.AdamW(model.phi_int.parameters(), weight_decay=0.05)
+    steps = 300
+    for step in range(steps):
+        share = step / steps
+        optimizer.param_groups[0]["lr"] = TrainingConfig(learning_rate=5e-3).learning_rate_at(share)
+        batch = Stream(made).draw(128, generator)
+        raw, raw_next = model.phi_int(model.inputs(torch.cat((batch.o, batch.o_next)))).chunk(2)
+        optimizer.zero_grad()
+        model.agent_term(raw, model.inputs.scaled(batch.a), raw_next, ()).backward()
+        torch.nn.utils.clip_grad_norm_(model.phi_int.parameters(), 10.0)
+        optimizer.step()
+    scene = made.reset(500, generator)
+    with torch.no_grad():
+        pose = model.pose(made.render(scene))
+    off = angle_of(rotated(pose[:, 2:], unit(-scene.heading)))
+    off = angle_of(rotated(unit(off), unit(-angle_of(unit(off).mean(0))).expand(500, -1)))
+    assert off.abs().mean() < 0.3
+
+
+def test_objects_wait_for_an_agent_that_turns() -> None:
+    """Until the agent follows its actions, nothing trains the object; objects of other agents do not wait."""
+    batch = Batch(numbers(64), torch.randn(64, 3), numbers(64).roll(1, 0))
+    losses: dict[str, dict[str, Tensor]] = {}
+    for group in ("se2", "translations"):
+        n = 2 if group == "se2" else 3
+        scene = ObjectiveConfig(body="ball", refine=False, rest_floor=0.1, group=group)  # type: ignore[arg-type]
+        model = build(ModelConfig(**CAMERA | {"n": n}, actions=3, objective=scene))  # type: ignore[arg-type]
+        model.train()
+        losses[group] = model.loss(batch, torch.Generator(), torch.zeros(())).terms
+    assert losses["se2"]["contact"] == losses["se2"]["stay"] == 0
+    assert losses["translations"]["contact"] > 0
+    assert isinstance(model, Located)
+    group, z = SE2(), SE2().posed(torch.randn(64, 3))
+    model.group = group
+    assert model.follows(z, batch.a, group.act(z, batch.a)) == 1
+    assert model.follows(z, batch.a, z) == 0
 
 
 @pytest.mark.slow
@@ -113,6 +164,21 @@ def test_a_streamed_world_with_chosen_moves() -> None:
     model = palpate.fit("palpate/SpritesTurning-v0", **SHORT | {"chosen_moves": 0.5, "encoder": "small"})
     assert model.config.n == 2
     assert model.config.action_width == 3
+
+
+def test_a_world_names_its_group(tmp_path: Path) -> None:
+    """A stream, its triples in a file, and an exploration."""
+    name = "palpate/SpritesTurning-v0"
+    needs = r"group is 'translations'; the actions of palpate/SpritesTurning-v0 need 'se2': give group='se2'"
+    with pytest.raises(ValueError, match=needs):
+        palpate.fit(name, **SHORT | {"group": "translations"})
+    log = palpate.collect(name, 20, size=20, progress=False, out=tmp_path / "log.h5")
+    with pytest.raises(ValueError, match=needs):
+        palpate.fit(log, steps=3, progress=False)
+    with pytest.raises(ValueError, match=r"whose agent turns; explore moves agents along fixed axes only: collect, th"):
+        palpate.explore(name, 400, out=tmp_path / "x", size=20, progress=False)
+    with pytest.raises(ValueError, match=r"group is 'se2'; the actions of palpate/Sprites-v0 need 'translations'"):
+        palpate.fit("palpate/Sprites-v0", group="se2", steps=3, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from palpate.material import (
     make_material,
     opened_data,
     origin_of,
+    require_group,
     triples_of,
     world_of,
 )
@@ -169,6 +170,8 @@ def fit(
     torch.manual_seed(asked.training.seed)
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
+    if traits.turns:
+        require_group(world_of(opened).get("env"), asked.scene.group)
     origin = origin_of(data) | origin_of(test, "test")
     from_file = isinstance(test, str | os.PathLike)
     test = watched(test)

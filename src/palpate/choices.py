@@ -55,8 +55,11 @@ def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choic
     add("shrink", *_shrink(facts, encoder, traits))
     optimizer = add("optimizer", *_optimizer(encoder, traits))
     small_and_fresh = facts.fresh and encoder == "small"
-    if small_and_fresh and traits.muon and optimizer == "adamw":
-        add("learning_rate", SMALL_RATE, "small CNNs learn faster from fresh triples")
+    if traits.muon and optimizer == "adamw" and encoder == "small":
+        if facts.fresh:
+            add("learning_rate", SMALL_RATE, "small CNNs learn faster from fresh triples")
+        elif given.get("group", "translations") != "translations":
+            add("learning_rate", SMALL_RATE, "small CNNs find headings sooner")
     add("batch_size", *_batch_size(facts))
     add("steps", *_steps(facts, encoder, optimizer))
     add("augment", *_augment(facts, encoder, traits))

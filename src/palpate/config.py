@@ -142,7 +142,8 @@ class TrainingConfig:
     """Optimiser of the matrices inside the networks; AdamW updates everything else. Default: muon where ResNets or MLPs
     learn positions, else adamw."""
     learning_rate: float | None = None
-    """Largest learning rate. Default: 0.008 with muon, 0.002 with adamw, 0.005 for small CNNs on fresh triples."""
+    """Largest learning rate. Default: 0.008 with muon, 0.002 with adamw, 0.005 for small CNNs on fresh triples
+    or with agents that turn."""
     schedule: Schedule = "one-cycle"
     """one-cycle: the learning rate rises for a quarter of the run and falls to 0, weight decay 0.05, gradients clipped
     at 10. paper: constant learning rate, no clipping, no decay but the outline's."""

@@ -15,7 +15,7 @@ from palpate.data.logs.log import open_log
 from palpate.data.sources import Resident, source
 from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
-from palpate.envs.registration import DRAWN, options_of, recorded, stream_world
+from palpate.envs.registration import DRAWN, group_of, options_of, recorded, stream_world
 from palpate.groups.base import Group
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.traits import Traits
@@ -54,6 +54,13 @@ def world_of(data: Transitions | Labelled | World) -> dict[str, Any]:
         return recorded(triples_of(data).attributes)
     env = getattr(data, "recipe", {}).get("env")
     return options_of(data) or ({} if env is None else {"env": str(env)})
+
+
+def require_group(env: object, group: str) -> None:
+    """Refuse a group that the actions of one of our worlds do not have."""
+    needed = group_of(env) if isinstance(env, str) else None
+    if needed is not None and needed != group:
+        raise ValueError(f"group is {group!r}; the actions of {env} need {needed!r}: give group={needed!r}")
 
 
 def _is_world(name: str) -> bool:

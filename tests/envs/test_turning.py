@@ -13,8 +13,17 @@ from torch.testing import assert_close
 import palpate
 from palpate.data.stream import first_triples
 from palpate.envs.registration import stream_world, world
-from palpate.envs.sprites import AGENT_COLOUR, AGENT_RADIUS, AGENT_RANGE, HALF_SIDES
-from palpate.envs.turning import MOST_TURN, NOSE_COLOUR, Scene, SpritesTurning, Triple, TurningConfig
+from palpate.envs.sprites import AGENT_COLOUR, HALF_SIDES
+from palpate.envs.turning import (
+    MOST_TURN,
+    NOSE_COLOUR,
+    ROBOT_RADIUS,
+    ROBOT_RANGE,
+    Scene,
+    SpritesTurning,
+    Triple,
+    TurningConfig,
+)
 from palpate.groups.se2 import SE2
 
 B = 2000
@@ -63,9 +72,9 @@ def test_an_object_moves_if_and_only_if_the_swept_disc_touches_it(motion: str) -
     assert_close(path[-1].float(), triple.agent_next, atol=1e-5, rtol=0)
     assert torch.equal((triple.object_next != triple.object).any(1), triple.contact)
     distance = gap(path, triple.object.double()).amin(0)
-    assert not triple.contact[distance > AGENT_RADIUS + 3e-3].any()
-    assert triple.contact[distance < AGENT_RADIUS - 3e-3].all()
-    assert gap(triple.agent_next, triple.object_next).min() > AGENT_RADIUS
+    assert not triple.contact[distance > ROBOT_RADIUS + 3e-3].any()
+    assert triple.contact[distance < ROBOT_RADIUS - 3e-3].all()
+    assert gap(triple.agent_next, triple.object_next).min() > ROBOT_RADIUS
 
 
 @pytest.mark.parametrize("motion", MOTIONS)
@@ -83,7 +92,7 @@ def test_actions_are_those_of_the_group(motion: str) -> None:
 @pytest.mark.parametrize("motion", MOTIONS)
 def test_the_robot_stays_inside_and_drives_every_way(motion: str) -> None:
     triple = triples(motion)
-    path, (low, high) = positions(triple, motion), AGENT_RANGE
+    path, (low, high) = positions(triple, motion), ROBOT_RANGE
     assert path.min() > low - 2e-3
     assert path.max() < high + 2e-3
     forward, sideways, turn = triple.displacement.T
@@ -114,8 +123,8 @@ def test_the_border_stops_the_robot_on_its_path(motion: str) -> None:
     nearest = (whole - triple.agent_next).norm(dim=-1).amin(0)
     assert nearest.max() < 4e-3  # it stops at a point of the path that was asked
     left = positions(triple, motion)
-    assert left.min() > AGENT_RANGE[0] - 3e-3
-    assert left.max() < AGENT_RANGE[1] + 3e-3
+    assert left.min() > ROBOT_RANGE[0] - 3e-3
+    assert left.max() < ROBOT_RANGE[1] + 3e-3
     share = triple.displacement[:, 2] / asked[:, 2]
     assert ((share >= 0) & (share <= 1)).all()
 
@@ -142,7 +151,7 @@ def test_the_nose_points_ahead(heading: float) -> None:
     y, x = nose.nonzero().double().mean(0).tolist()
     found = math.atan2(50 - (y + 0.5), x + 0.5 - 50)
     assert found == pytest.approx(heading, abs=0.06)
-    assert math.hypot(y + 0.5 - 50, x + 0.5 - 50) < 100 * AGENT_RADIUS
+    assert math.hypot(y + 0.5 - 50, x + 0.5 - 50) < 100 * ROBOT_RADIUS
     behind = picture[:, round(50 + 2 * math.sin(heading) - 0.5), round(50 - 2 * math.cos(heading) - 0.5)]
     assert tuple(behind.tolist()) == AGENT_COLOUR
 

@@ -21,9 +21,9 @@ FIGURE = (
     ((0.0, -0.30), (-0.38, -0.76), 0.14),  # legs
     ((0.0, -0.30), (0.38, -0.76), 0.14),
 )
-# A robot that faces along x: a body, and a nose at its front.
+# A robot that faces along x: a body, and a broad nose at its front.
 ROBOT = (((-0.38, 0.0), (0.38, 0.0), 0.60),)
-NOSE = (((0.28, 0.0), (0.66, 0.0), 0.20),)
+NOSE = (((0.55, -0.22), (0.55, 0.22), 0.38),)
 Capsule = tuple[tuple[float, float], tuple[float, float], float]
 
 

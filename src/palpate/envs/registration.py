@@ -72,6 +72,12 @@ def options_of(made: Any) -> dict[str, Any]:
     return {}
 
 
+def group_of(env_id: str) -> str | None:
+    """The group of the actions of one of our worlds; None for any other environment."""
+    kinds = [kind for ids, kind, _ in KINDS if env_id in ids]
+    return getattr(kinds[0], "group", "translations") if kinds else None
+
+
 def recorded(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The id of the environment that the attributes of triples name, and its options if it is one of our worlds."""
     env = attributes.get("environment")

@@ -84,8 +84,14 @@ class Sprites:
 
     n = 2
 
-    def __init__(self, config: SpritesConfig | None = None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        config: SpritesConfig | None = None,
+        device: torch.device | str = "cpu",
+        radius: float = AGENT_RADIUS,  # of the agent's disc
+    ) -> None:
         self.config = config or SpritesConfig()
+        self.radius, self.range = radius, (radius, 1 - radius)
         self.recipe: dict[str, Any] = {}  # the id and the options that made it, if known
         self.device = torch.device(device)
         self.observation_shape = (3, self.config.size, self.config.size)
@@ -148,7 +154,7 @@ class Sprites:
 
     def step(self, scene: Scene, displacement: Tensor, generator: torch.Generator) -> Triple:
         """Move the agents by `displacement`, stopped at the border axis by axis; touched objects land at random."""
-        agent_next = (scene.agent + displacement).clamp(*AGENT_RANGE)
+        agent_next = (scene.agent + displacement).clamp(*self.range)
         contact = self.touches(scene, agent_next - scene.agent)
         return self.land(scene, agent_next, contact, self.landing_numbers(len(agent_next), generator))
 
@@ -166,7 +172,7 @@ class Sprites:
 
     def roam(self, numbers: Tensor) -> Tensor:
         """Positions of the agent from uniform numbers [..., 2]."""
-        low, high = AGENT_RANGE
+        low, high = self.range
         return low + (high - low) * numbers
 
     def place(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -207,7 +213,7 @@ class Sprites:
     def apart(self, scene: Scene) -> Tensor:
         """Disc and rectangle do not overlap."""
         offset = self._in_body_frame(scene.agent - scene.object, scene.angle)
-        return self._box_distance(offset) > AGENT_RADIUS
+        return self._box_distance(offset) > self.radius
 
     def _box_distance(self, offset: Tensor) -> Tensor:
         return (offset.abs() - self._half).clamp(min=0).norm(dim=-1)
@@ -230,7 +236,7 @@ class Sprites:
         one, two = (-self._half - start) * inverse, (self._half - start) * inverse
         enter = torch.minimum(one, two).amax(-1).clamp(min=0)
         leave = torch.maximum(one, two).amin(-1).clamp(max=1)
-        return (nearest <= AGENT_RADIUS) | (enter <= leave)
+        return (nearest <= self.radius) | (enter <= leave)
 
     def visible(self, scene: Scene) -> Tensor:
         """Whether the mast leaves the object's centre in view, `[b]` bool."""
@@ -245,7 +251,7 @@ class Sprites:
             canvas = self._checker(scene.agent)
         else:
             canvas = torch.zeros(len(scene.agent), 3, self.config.size**2, dtype=torch.uint8, device=self.device)
-        paint_figure(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR)
+        paint_figure(canvas, scene.agent, self.radius, AGENT_COLOUR)
         self.paint_object(canvas, scene.object, scene.angle)
         canvas = canvas.view(-1, *self.observation_shape)
         return self._behind_mast(canvas, scene.agent) if self.config.mast else canvas

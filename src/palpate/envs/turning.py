@@ -16,10 +16,12 @@ from torch import Tensor
 
 from palpate.envs.drawing import NOSE, ROBOT, paint_figure
 from palpate.envs.options import require_share, require_size
-from palpate.envs.sprites import AGENT_COLOUR, AGENT_RADIUS, AGENT_RANGE, Sprites, SpritesConfig
+from palpate.envs.sprites import AGENT_COLOUR, Sprites, SpritesConfig
 from palpate.envs.sprites import Scene as Plain
 
-VERSION = 1  # of the world: raised when a seed gives other triples or other pictures
+VERSION = 2  # of the world: raised when a seed gives other triples or other pictures
+ROBOT_RADIUS = 0.09  # so large that small pictures show where it faces
+ROBOT_RANGE = (ROBOT_RADIUS, 1 - ROBOT_RADIUS)
 NOSE_COLOUR = (250, 240, 120)
 MOST_TURN = math.pi / 2  # of one move
 IN_PLACE = 0.1  # share of moves that only turn the robot
@@ -65,13 +67,16 @@ class SpritesTurning:
     """The batched world; all randomness comes from a generator."""
 
     n = 3
+    group = "se2"  # of the actions
 
     def __init__(self, config: TurningConfig | None = None, device: torch.device | str = "cpu") -> None:
         self.config = config or TurningConfig()
         self.recipe: dict[str, Any] = {}  # the id and the options that made it, if known
         self.device = torch.device(device)
         self.observation_shape = (3, self.config.size, self.config.size)
-        self._still = Sprites(SpritesConfig(size=self.config.size), device)  # the same plane, for one straight move
+        self._still = Sprites(
+            SpritesConfig(size=self.config.size), device, ROBOT_RADIUS
+        )  # the same plane, for one straight move
         self._candidates = self._count_candidates()
 
     def settings(self) -> dict[str, Any]:
@@ -157,7 +162,7 @@ class SpritesTurning:
         return scene.agent[..., None, :] + _turned(part[..., :2], scene.heading[..., None])
 
     def _inside(self, points: Tensor) -> Tensor:
-        low, high = AGENT_RANGE
+        low, high = ROBOT_RANGE
         return ((points >= low - 1e-6) & (points <= high + 1e-6)).all(-1)
 
     def _touches(self, scene: Scene, move: Tensor) -> Tensor:
@@ -172,7 +177,7 @@ class SpritesTurning:
 
     def _land(self, scene: Scene, move: Tensor, contact: Tensor, generator: torch.Generator) -> Triple:
         """Put touched objects at random free positions; the others stay."""
-        agent_next = (scene.agent + _turned(move[..., :2], scene.heading)).clamp(*AGENT_RANGE)
+        agent_next = (scene.agent + _turned(move[..., :2], scene.heading)).clamp(*ROBOT_RANGE)
         heading_next = torch.remainder(scene.heading + move[..., 2] + math.pi, 2 * math.pi) - math.pi
         numbers = self._still.landing_numbers(len(agent_next), generator)
         plain = Plain(scene.agent, scene.object, torch.full_like(scene.heading, math.pi / 4))
@@ -184,8 +189,8 @@ class SpritesTurning:
     def render(self, scene: Scene) -> Tensor:
         """Draw scenes anti-aliased at their exact positions: `[b, 3, h, w]` uint8."""
         canvas = torch.zeros(len(scene.agent), 3, self.config.size**2, dtype=torch.uint8, device=self.device)
-        paint_figure(canvas, scene.agent, AGENT_RADIUS, AGENT_COLOUR, ROBOT, scene.heading)
-        paint_figure(canvas, scene.agent, AGENT_RADIUS, NOSE_COLOUR, NOSE, scene.heading)
+        paint_figure(canvas, scene.agent, ROBOT_RADIUS, AGENT_COLOUR, ROBOT, scene.heading)
+        paint_figure(canvas, scene.agent, ROBOT_RADIUS, NOSE_COLOUR, NOSE, scene.heading)
         self._still.paint_object(canvas, scene.object, torch.full_like(scene.heading, math.pi / 4))
         return canvas.view(-1, *self.observation_shape)
 

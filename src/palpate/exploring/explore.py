@@ -25,6 +25,7 @@ from palpate.config import Device, TrainingConfig
 from palpate.data.files import dataset, open_hdf5, read_from, take
 from palpate.data.transitions import Transitions
 from palpate.disk import LOCK, remove
+from palpate.envs.registration import group_of
 from palpate.exploring.doubts import LeastCertain
 from palpate.exploring.rounds import CHOSEN, RANDOM, Round, Table, moves_of, reading, stops, trusted
 from palpate.exploring.steering import Steering, fit_steering
@@ -164,6 +165,12 @@ class _Exploration:
         for name, value in turning.items():
             if value not in ("translations", None):
                 raise ValueError(f"{name} is {value!r}; explore moves agents along fixed axes only; leave it out")
+        env = self._env if isinstance(self._env, str) else ""
+        if group_of(env) not in ("translations", None):
+            raise ValueError(
+                f"env is {env!r}, whose agent turns; explore moves agents along fixed axes only: collect, then train "
+                f"with group={group_of(env)!r}"
+            )
         device = training_device(asked.training)
         with api.opened_test(self._settings.get("test")) as test:
             if test is not None and (test.transitions.observation_shape, test.transitions.n) != (shape, n):

@@ -15,7 +15,6 @@ class Group(ABC):
     """Poses `z`, actions `a`, and positions in the common frame of agent and objects."""
 
     n: int  # dimension of positions
-    width: int  # numbers that a network outputs for a pose
     pose_width: int  # numbers of a pose
     action_width: int  # numbers of an action
     turn_width = 0  # the last numbers of an action that turn the agent; the others are then along its own axes
@@ -25,9 +24,19 @@ class Group(ABC):
         """Whether agents turn."""
         return self.turn_width > 0
 
-    @abstractmethod
+    @property
+    def width(self) -> int:
+        """Numbers that a network outputs: those of a pose and, of agents that turn, those of a landmark."""
+        return self.pose_width + self.n * self.turns
+
     def pose(self, raw: Tensor) -> Tensor:
         """The pose for a network's output [..., width]; in training it may have a flaw."""
+        return raw[..., : self.pose_width] if self.turns else raw
+
+    def landmark(self, raw: Tensor) -> Tensor:
+        """Where an agent that turns sees a landmark, a point at rest, along its own axes: `[..., n]`, for a network's
+        output [..., width]."""
+        return raw[..., self.pose_width :]
 
     def flaw(self, z: Tensor) -> Tensor:
         """Squared distance `[...]` from what `pose` returns to a true pose, for training; 0 without constraints."""
@@ -62,6 +71,10 @@ class Group(ABC):
     def act(self, z: Tensor, a: Tensor) -> Tensor:
         """The pose after the action a at z."""
 
+    def reached(self, a: Tensor) -> Tensor:
+        """The pose after the action a at the origin."""
+        return self.posed(self.complete(a))
+
     @abstractmethod
     def start(self, z: Tensor, a: Tensor, z_next: Tensor) -> Tensor:
         """The pose before the action a, from estimates of the poses before and after it."""
@@ -94,6 +107,11 @@ class Group(ABC):
     @abstractmethod
     def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
         """Squared distance of two poses, `[...]`."""
+
+    def moved2(self, z: Tensor, z_other: Tensor) -> Tensor:
+        """Squared distances `[..., 2]` of the positions and of the headings of two poses."""
+        parts = (z - z_other).square().split((self.n, self.pose_width - self.n), -1)
+        return torch.stack([part.sum(-1) for part in parts], -1)
 
     @abstractmethod
     def spread2(self, z: Tensor) -> Tensor:

@@ -30,13 +30,10 @@ class SE2(Group):
     turns before or after. Actions (forward, turn) then lead along the heading before the move.
     """
 
-    n, width, pose_width, turn_width = 2, 4, 4, 1
+    n, pose_width, turn_width = 2, 4, 1
 
     def __init__(self, actions: int = 3, motion: Motion = "arc") -> None:
         self.action_width, self.motion = actions, motion
-
-    def pose(self, raw: Tensor) -> Tensor:
-        return raw
 
     def flaw(self, z: Tensor) -> Tensor:
         return HEADING_WEIGHT * (z[..., 2:].square().sum(-1) - 1).square()

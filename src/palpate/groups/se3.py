@@ -32,13 +32,10 @@ class SE3(Group):
     "straight" one it moves along the axes that it has before the move, and turns before or after.
     """
 
-    n, width, pose_width, action_width, turn_width = 3, 9, 9, 6, 3
+    n, pose_width, action_width, turn_width = 3, 9, 6, 3
 
     def __init__(self, motion: Motion = "arc") -> None:
         self.motion = motion
-
-    def pose(self, raw: Tensor) -> Tensor:
-        return raw
 
     def flaw(self, z: Tensor) -> Tensor:
         first, second = z[..., 3:].split(3, -1)

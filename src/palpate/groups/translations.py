@@ -14,10 +14,7 @@ class Translations(Group):
     """Displacements of R^n: the paper's group. The frame is free up to one translation."""
 
     def __init__(self, n: int) -> None:
-        self.n = self.width = self.pose_width = self.action_width = n
-
-    def pose(self, raw: Tensor) -> Tensor:
-        return raw
+        self.n = self.pose_width = self.action_width = n
 
     def position(self, z: Tensor) -> Tensor:
         return z

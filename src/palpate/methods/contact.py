@@ -90,11 +90,14 @@ class Contact(Geometric):
             apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
             self.recent.store(start, a, before.position, clearance, apart, apart_next, changed > 0.5)
         terms = {
-            "agent": self.agent_term(z_int, a, z_int_next, journey),
+            "agent": self.agent_term(int_, a, int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
             "contact": self.contact_term(before, after, path, changed, self.scenes.share, self.doubt()),
             "stay": self.stay_term(before, after, changed, progress),
         }
+        if self.training and self.group.turns:
+            follows = self.follows(z_int, a, z_int_next)
+            terms |= {name: follows * terms[name] for name in ("contact", "stay")}
         return Loss(terms, {"contact_share": changed.mean()}, self.scenes.reliable(changed > 0.5))
 
     def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:

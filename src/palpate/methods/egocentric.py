@@ -74,7 +74,7 @@ class Egocentric(Geometric):
         if self.training:
             self.head.may_hide.logical_or_(progress >= FOLLOWS_UNTIL)
         terms = {
-            "agent": self.agent_term(z_int, a, z_int_next, journey),
+            "agent": self.agent_term(raw, a, raw_next, journey),
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)

@@ -17,10 +17,11 @@ from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Encoding, Examination, Model, Threshold
 from palpate.networks import Branch, make_encoder
-from palpate.objectives.equivariance import chain_equivariance, equivariance
+from palpate.objectives.equivariance import chain_equivariance, equivariance, landmark_equivariance, stillness
 from palpate.objects import ObjectHead, Objects
 from palpate.refine import Correction
 
+FOLLOWS = 0.25  # squared residual of the agent, relative to its actions, below which it follows them
 FLATTEST = 1e-8  # least squared semi-axis, relative to the longest
 
 
@@ -42,14 +43,33 @@ class Located(Model):
         z_int = self.group.flawless(self.group.pose(self.phi_int(x)))
         return z_int, self.head(self.phi_ext(x), z_int)
 
-    def agent_term(self, z_int: Tensor, a: Tensor, z_int_next: Tensor, journey: Sequence[Tensor]) -> Tensor:
-        """L_int of a batch, for `journey` as in `Batch`."""
+    def agent_term(self, raw: Tensor, a: Tensor, raw_next: Tensor, journey: Sequence[Tensor]) -> Tensor:
+        """L_int of a batch, for outputs of phi_int and `journey` as in `Batch`."""
+        z_int, z_int_next = self.group.pose(raw), self.group.pose(raw_next)
         each = equivariance(self.group, z_int, a, z_int_next)
         if journey:
             chain, travelled = journey
             travelled = self.group.scaled_pose(travelled, 1 / self.inputs.unit)
             each = each + chain_equivariance(self.group, z_int, a, z_int_next, chain, travelled)
-        return each.mean()
+        if not (self.group.turns and self.training):
+            return each.mean()
+        seen, seen_next = self.group.landmark(raw), self.group.landmark(raw_next)
+        # A landmark is harder to place than a pose, and not needed once poses follow the actions.
+        led = 1 - self.follows(z_int, a, z_int_next)
+        each = each + led * landmark_equivariance(self.group, seen, a, seen_next)
+        return each.mean() + stillness(self.group, z_int, a, z_int_next)
+
+    @torch.no_grad()
+    def follows(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
+        """How well an agent that turns follows its actions, over a batch: a scalar from 0 to 1, without a gradient.
+
+        Objects wait for it: paths from wrong headings explain no contacts, and L_- would hold objects in one place.
+        """
+        group = self.group
+        z_int, z_int_next = group.flawless(z_int), group.flawless(z_int_next)
+        left2 = group.distance2(z_int_next, group.act(z_int, a)).mean()
+        size2 = group.distance2(group.reached(a), group.reached(torch.zeros_like(a))).mean()
+        return (1 - left2 / (FOLLOWS * size2)).clamp(0, 1)
 
     def encode(self, o: Tensor) -> Encoding:
         unit = self.inputs.unit

@@ -24,7 +24,6 @@ from palpate.methods.base import Loss
 from palpate.methods.located import Located
 from palpate.networks import Branch, make_encoder, side_by_side
 from palpate.objectives.contrastive import infonce
-from palpate.objectives.equivariance import equivariance
 from palpate.objectives.paper import gaussian_stay, gaussian_touch, stay, touch
 from palpate.objects import Objects
 
@@ -69,7 +68,7 @@ class Paper(Located):
         z = z_int_next.detach()
         agents = self.group.distance2(z[:, None], z[None]) / TEMPERATURE
         terms = {
-            "agent": equivariance(self.group, z_int, a, z_int_next).mean(),
+            "agent": self.agent_term(int_, a, int_next, ()),
             "contrast": infonce(w, w_next, agents, temperature=TEMPERATURE).mean(),
             "stay": torch.where(contact, 0.0, self.stay(before, after)).mean(),
             "touch": torch.where(contact, self.touch(before, path, t), 0.0).mean(),
