@@ -15,9 +15,12 @@ from torch.testing import assert_close
 from palpate.geometry import Polyline, Segment, angle_of, beside_objects, rotated, unit
 from palpate.groups.se2 import CHORDS, SE2
 from palpate.objectives.equivariance import (
+    LEAST_MOVE,
+    STILL_WEIGHTS,
     chain_equivariance,
     equivariance,
     landmark_equivariance,
+    stillness,
 )
 from palpate.quality import residual
 
@@ -106,10 +109,16 @@ def test_a_point_at_rest_is_a_landmark(seed: int) -> None:
         assert landmark_equivariance(group, views[0], a, views[1]).max() < 1e-20
         still = torch.zeros(50, 2, dtype=torch.float64)
         assert_close(landmark_equivariance(group, still, a, still), group.length2(a))  # what a collapse costs
+        assert stillness(group, z, a, after) == 0
+        assert stillness(group, z, a, z) == sum(STILL_WEIGHTS)
+        share = LEAST_MOVE / 2  # of the mean squared motion of each part
+        slow = z + share**0.5 * (after - z)
+        assert_close(stillness(group, z, a, slow), torch.tensor(sum(STILL_WEIGHTS) / 4, dtype=torch.float64))
 
 
-def test_a_network_outputs_a_pose_and_a_landmark() -> None:
-    group = SE2()
+def test_a_robot_that_never_turns_has_no_heading_to_move() -> None:
+    group, z, a = SE2(), poses(), randn(7, 3) * torch.tensor([1.0, 1.0, 0.0])
+    assert stillness(group, z, a, group.act(z, a)) == 0
     raw = randn(7, group.width)
     assert_close(group.pose(raw), raw[:, :4])
     assert_close(group.landmark(raw), raw[:, 4:])

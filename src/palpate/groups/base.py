@@ -108,6 +108,11 @@ class Group(ABC):
     def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
         """Squared distance of two poses, `[...]`."""
 
+    def moved2(self, z: Tensor, z_other: Tensor) -> Tensor:
+        """Squared distances `[..., 2]` of the positions and of the headings of two poses."""
+        parts = (z - z_other).square().split((self.n, self.pose_width - self.n), -1)
+        return torch.stack([part.sum(-1) for part in parts], -1)
+
     @abstractmethod
     def spread2(self, z: Tensor) -> Tensor:
         """Mean squared distance of two poses of a batch [b, pose_width], a scalar."""

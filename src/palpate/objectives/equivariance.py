@@ -5,6 +5,9 @@ from torch import Tensor
 
 from palpate.groups.base import Group
 
+LEAST_MOVE = 0.25  # least mean squared motion of poses, relative to that of the actions
+STILL_WEIGHTS = (4.0, 1.0)  # of positions, and of headings
+
 
 def equivariance(group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
     """L_int = |z_int' - a z_int|^2 (Eq. 3), `[b]`; for translations a z_int = z_int + a.
@@ -22,6 +25,18 @@ def landmark_equivariance(group: Group, seen: Tensor, a: Tensor, seen_next: Tens
     such solution. So the network learns features of the heading early.
     """
     return (seen_next - group.seen(group.reached(a), seen)).square().sum(-1)
+
+
+def stillness(group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
+    """How far poses move less than the actions, over a batch; a scalar, and 0 if they move at least half as far.
+
+    An addition to the paper, for agents that turn. While headings are wrong, no positions fit the actions, and L_int
+    alone would shrink all poses to one.
+    """
+    moved, asked = group.moved2(z_int, z_int_next), group.moved2(group.reached(a), group.reached(torch.zeros_like(a)))
+    least = LEAST_MOVE * asked.mean(0)
+    lacking = (least - moved.mean(0)).clamp(min=0) / least.clamp(min=1e-12)  # [2]
+    return sum(weight * x.square() for weight, x in zip(STILL_WEIGHTS, lacking, strict=True))
 
 
 def chain_equivariance(
