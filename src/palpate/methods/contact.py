@@ -96,8 +96,7 @@ class Contact(Geometric):
             "stay": self.stay_term(before, after, changed, progress),
         }
         if self.training and self.group.turns:
-            follows = self.follows(z_int, a, z_int_next)
-            terms |= {name: follows * terms[name] for name in ("contact", "stay")}
+            terms["stay"] = self.follows(z_int, a, z_int_next) * terms["stay"]
         return Loss(terms, {"contact_share": changed.mean()}, self.scenes.reliable(changed > 0.5))
 
     def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:

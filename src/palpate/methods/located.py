@@ -63,7 +63,8 @@ class Located(Model):
     def follows(self, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
         """How well an agent that turns follows its actions, over a batch: a scalar from 0 to 1, without a gradient.
 
-        Objects wait for it: paths from wrong headings explain no contacts, and L_- would hold objects in one place.
+        L_- waits for it: paths from wrong headings explain no contacts, and L_- would hold objects in one place. The
+        contacts' loss does not wait: with gradients that begin late, Adam's first steps would be too large.
         """
         group = self.group
         z_int, z_int_next = group.flawless(z_int), group.flawless(z_int_next)
