@@ -76,7 +76,7 @@ def made(kind: str = "ball-3") -> Representation:
     if isinstance(model, Contact) and model.head.correction is not None:
         nn.init.normal_(model.head.correction.coefficients, std=0.1)
     count = len(model.group.identity())
-    facts = {"origin": [10.0, -20.0, 30.0][:count], "object_offset": [1.0, 2.0, 3.0][: config.n]}
+    facts = {"origin": [10.0, -20.0, 30.0, 0.1, -0.2, 0.3][:count], "object_offset": [1.0, 2.0, 3.0][: config.n]}
     return Representation(model, facts)
 
 
@@ -151,7 +151,7 @@ class TestFiles:
         assert (about["action_rms"], about["origin"], about["object_offset"]) == (
             UNIT,
             model.frame.origin.tolist(),
-            [1.0, 2.0],
+            model.frame.offset.tolist(),
         )
         assert outcome.bytes == outcome.path.stat().st_size
         assert 0 <= outcome.difference < 1e-5

@@ -188,4 +188,4 @@ def _reading(kept: Tensor, group: Group, change: Change = lambda a: a, left: Lef
 
     start = group.origin().expand(len(kept), -1)
     size = group.distance2(start, group.act(start, scaled(kept))).mean().clamp(min=1e-30)
-    return Reading(group.width, lambda raw, raw_next, a: left(group, raw, raw_next, scaled(a)).mean() / size)
+    return Reading(group.pose_width, lambda raw, raw_next, a: left(group, raw, raw_next, scaled(a)).mean() / size)

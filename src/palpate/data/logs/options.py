@@ -17,7 +17,7 @@ class LogOptions:
     """Column of observations, or several cameras as A,B."""
     position: str | None = None
     """Columns of the agent's position, such as observation.state[:2]. The action is their change from o to o'. With
-    group se2: x, y and heading; with se3: x, y, z and the rotation vector; angles in radians."""
+    groups, also its rotation."""
     stride: int | None = None
     """Number of frames from o to o'. Default: 1."""
     kinematics: Path | None = None
