@@ -154,7 +154,7 @@ class TestFiles:
             model.frame.offset.tolist(),
         )
         assert outcome.bytes == outcome.path.stat().st_size
-        assert 0 <= outcome.difference < 1e-5
+        assert 0 <= outcome.difference < 1e-4  # positions are near 100, in float32
         assert outcome.rows == 1 + 2 + 7 + 3
 
     @pytest.mark.parametrize("format", ["onnx", "torch"])
