@@ -17,7 +17,7 @@ from torch import Tensor
 
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
-from palpate.groups import se3
+from palpate.groups.se3 import SE3
 from palpate.methods.base import Model
 from palpate.methods.store import build
 from palpate.objectives.equivariance import equivariance
@@ -97,7 +97,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for bend, weight, form in product(arguments.bends, arguments.weights, FORMS):
-        se3.ROTATION_WEIGHT = weight
+        SE3.heading_weight = weight
         world = Gripper(bend)
         rotation, position = errors(world, *trained(world, arguments.steps, form))
         print(f"bend {bend:g}, weight {weight:g}, {form}: {rotation:.4f} rad, {position:.4f}", flush=True)

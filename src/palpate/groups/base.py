@@ -26,12 +26,12 @@ class Group(ABC):
 
     @property
     def width(self) -> int:
-        """Numbers that a network outputs: those of a pose and, of agents that turn, those of a landmark."""
-        return self.pose_width + self.n * self.turns
+        """Numbers that a network outputs."""
+        return self.pose_width
 
     def pose(self, raw: Tensor) -> Tensor:
         """The pose for a network's output [..., width]; in training it may have a flaw."""
-        return raw[..., : self.pose_width] if self.turns else raw
+        return raw
 
     def landmark(self, raw: Tensor) -> Tensor:
         """Where an agent that turns sees a landmark, a point at rest, along its own axes: `[..., n]`, for a network's

@@ -15,16 +15,15 @@ from torch import Tensor
 
 from palpate.config import Motion
 from palpate.geometry import Path, Polyline, Segment, angle_of, conjugate, rotated, unit
-from palpate.groups.base import Group
+from palpate.groups.rigid import RigidMotions
 
-HEADING_WEIGHT = 0.25  # of squared distances between unit vectors, relative to those between positions
 CHORDS = 8  # of an arc: a chord is off by at most a 512th of the arc's length per radian of the turn
 WIDEST = 6.0  # radians: of an arc that turns farther, the chord is nearly 0 and does not determine the arc
 
 
 @final
-class SE2(Group):
-    """The frame is free up to one rigid motion; a mirrored frame would turn the wrong way.
+class SE2(RigidMotions):
+    """Poses and moves in the plane.
 
     During a motion "arc" the agent drives and turns at a constant rate. During a "straight" one it drives ahead, and
     turns before or after. Actions (forward, turn) then lead along the heading before the move.
@@ -36,13 +35,14 @@ class SE2(Group):
         self.action_width, self.motion = actions, motion
 
     def flaw(self, z: Tensor) -> Tensor:
-        return HEADING_WEIGHT * (z[..., 2:].square().sum(-1) - 1).square()
+        return self.heading_weight * (z[..., 2:].square().sum(-1) - 1).square()
 
-    def flawless(self, z: Tensor) -> Tensor:
-        return torch.cat((z[..., :2], _unit_of(z[..., 2:])), -1)
-
-    def position(self, z: Tensor) -> Tensor:
-        return z[..., :2]
+    def nearest(self, axes: Tensor) -> Tensor:
+        """Divided by their length; of length 0: (1, 0), so that no pose is without a heading."""
+        zero = axes.square().sum(-1, keepdim=True) < 1e-12
+        first = torch.stack((torch.ones_like(axes[..., 0]), torch.zeros_like(axes[..., 0])), -1)
+        some = torch.where(zero, first, axes)
+        return some / some.norm(dim=-1, keepdim=True)
 
     def heading(self, z: Tensor) -> Tensor:
         return angle_of(z[..., 2:])
@@ -66,7 +66,7 @@ class SE2(Group):
 
     def start(self, z: Tensor, a: Tensor, z_next: Tensor) -> Tensor:
         a = self.complete(a)
-        u = _unit_of(z[..., 2:] + rotated(z_next[..., 2:], unit(-a[..., 2])))
+        u = self.nearest(z[..., 2:] + rotated(z_next[..., 2:], unit(-a[..., 2])))
         return torch.cat(((z[..., :2] + z_next[..., :2] - rotated(a[..., :2], u)) / 2, u), -1)
 
     def between(self, z: Tensor, z_next: Tensor) -> Tensor:
@@ -87,14 +87,6 @@ class SE2(Group):
     def origin(self) -> Tensor:
         return torch.tensor([0.0, 0.0, 1.0, 0.0])
 
-    def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
-        position, heading = (z - z_other).square().split(2, -1)
-        return position.sum(-1) + HEADING_WEIGHT * heading.sum(-1)
-
-    def spread2(self, z: Tensor) -> Tensor:
-        position, heading = z.var(0).split(2)
-        return 2 * (position.sum() + HEADING_WEIGHT * heading.sum())
-
     def path(self, z: Tensor, a: Tensor) -> Path:
         a = self.complete(a)
         start, move, turn = z[..., :2], rotated(a[..., :2], z[..., 2:]), a[..., 2]
@@ -112,38 +104,14 @@ class SE2(Group):
     def seen(self, z: Tensor, position: Tensor) -> Tensor:
         return rotated(position - z[..., :2], conjugate(z[..., 2:]))
 
-    def scaled(self, a: Tensor, factor: Tensor | float) -> Tensor:
-        a = self.complete(a)
-        return torch.cat((a[..., :2] * factor, a[..., 2:]), -1)
-
-    def scaled_pose(self, z: Tensor, factor: Tensor | float) -> Tensor:
-        return torch.cat((z[..., :2] * factor, z[..., 2:]), -1)
-
-    def displacement(self, a: Tensor) -> Tensor:
-        return self.complete(a)[..., :2]
-
-    def identity(self) -> Tensor:
-        return torch.zeros(3)  # a translation, and the turn before it
-
     def frame(self, learned: Tensor, true: Tensor) -> Tensor:
         middle, true_middle = learned.mean(0), true.mean(0)
         # The sum of complex quotients, up to positive factors, points in the direction of the best turn.
         turn = angle_of(rotated(true - true_middle, conjugate(learned - middle)).sum(0))
         return torch.cat((true_middle - rotated(middle, unit(turn)), turn[None]))
 
-    def moved(self, position: Tensor, frame: Tensor) -> Tensor:
-        return self.turned(position, frame) + frame[:2]
-
     def turned(self, vector: Tensor, frame: Tensor) -> Tensor:
         return rotated(vector, unit(frame[2]).to(vector))
-
-
-def _unit_of(vector: Tensor) -> Tensor:
-    """Vectors [..., 2] divided by their length; of length 0: (1, 0), so that no pose is without a heading."""
-    zero = vector.square().sum(-1, keepdim=True) < 1e-12
-    first = torch.stack((torch.ones_like(vector[..., 0]), torch.zeros_like(vector[..., 0])), -1)
-    some = torch.where(zero, first, vector)
-    return some / some.norm(dim=-1, keepdim=True)
 
 
 def _chord(turn: Tensor) -> Tensor:

@@ -15,18 +15,17 @@ from torch import Tensor
 
 from palpate.config import Motion
 from palpate.geometry import Path, Polyline, Segment
-from palpate.groups.base import Group
+from palpate.groups.rigid import RigidMotions
 from palpate.rotations import best_rotation, completed, matrix_of, nearest, turned_by, vector_of
 
-ROTATION_WEIGHT = 0.25  # of squared distances between columns, relative to those between positions
 CHORDS = 8  # of a screw motion: a chord is off by at most a 512th of the path's length per radian of the turn
 TWO_PI = 2 * torch.pi
 WIDEST = 6.0  # radians: of a screw motion that turns farther, the displacement does not determine the path
 
 
 @final
-class SE3(Group):
-    """The frame is free up to one rigid motion; a mirrored frame would turn the wrong way.
+class SE3(RigidMotions):
+    """Poses and moves in space.
 
     During a motion "arc" the agent moves and turns at a constant rate, so its path is a screw motion. During a
     "straight" one it moves along the axes that it has before the move, and turns before or after.
@@ -40,13 +39,10 @@ class SE3(Group):
     def flaw(self, z: Tensor) -> Tensor:
         first, second = z[..., 3:].split(3, -1)
         lengths = (first.square().sum(-1) - 1).square() + (second.square().sum(-1) - 1).square()
-        return ROTATION_WEIGHT * (lengths + 2 * (first * second).sum(-1).square())
+        return self.heading_weight * (lengths + 2 * (first * second).sum(-1).square())
 
-    def flawless(self, z: Tensor) -> Tensor:
-        return torch.cat((z[..., :3], nearest(z[..., 3:])), -1)
-
-    def position(self, z: Tensor) -> Tensor:
-        return z[..., :3]
+    def nearest(self, axes: Tensor) -> Tensor:
+        return nearest(axes)
 
     def rotation(self, z: Tensor) -> Tensor:
         return completed(z[..., 3:])
@@ -81,14 +77,6 @@ class SE3(Group):
     def origin(self) -> Tensor:
         return torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 1, 0])
 
-    def distance2(self, z: Tensor, z_other: Tensor) -> Tensor:
-        position, columns = (z - z_other).square().split((3, 6), -1)
-        return position.sum(-1) + ROTATION_WEIGHT * columns.sum(-1)
-
-    def spread2(self, z: Tensor) -> Tensor:
-        position, columns = z.var(0).split((3, 6))
-        return 2 * (position.sum() + ROTATION_WEIGHT * columns.sum())
-
     def path(self, z: Tensor, a: Tensor) -> Path:
         axes, start, move, turn = self.rotation(z), z[..., :3], a[..., :3], a[..., 3:]
         if self.motion == "straight":
@@ -111,25 +99,10 @@ class SE3(Group):
     def seen(self, z: Tensor, position: Tensor) -> Tensor:
         return _times(self.rotation(z).mT, position - z[..., :3])
 
-    def scaled(self, a: Tensor, factor: Tensor | float) -> Tensor:
-        return torch.cat((a[..., :3] * factor, a[..., 3:]), -1)
-
-    def scaled_pose(self, z: Tensor, factor: Tensor | float) -> Tensor:
-        return torch.cat((z[..., :3] * factor, z[..., 3:]), -1)
-
-    def displacement(self, a: Tensor) -> Tensor:
-        return a[..., :3]
-
-    def identity(self) -> Tensor:
-        return torch.zeros(6)  # a translation, and the rotation vector of the turn before it
-
     def frame(self, learned: Tensor, true: Tensor) -> Tensor:
         middle, true_middle = learned.mean(0), true.mean(0)
         turn = best_rotation(learned - middle, true - true_middle)
         return torch.cat((true_middle - turn @ middle, vector_of(turn)))
-
-    def moved(self, position: Tensor, frame: Tensor) -> Tensor:
-        return self.turned(position, frame) + frame[:3]
 
     def turned(self, vector: Tensor, frame: Tensor) -> Tensor:
         return turned_by(vector, frame[3:].to(vector))
