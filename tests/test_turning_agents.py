@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 from turning import COUNT, labelled, seen
+from untrained import FROM_HOST, Called, numbers, random_model, shorten
 
 import palpate
 from palpate.config import ModelConfig, ObjectiveConfig, TrainingConfig
@@ -39,19 +39,8 @@ CAMERA = {"encoder": "mlp", "observation_shape": (5,), "observation_dtype": "flo
 ELLIPSE = {"body": "ellipse", "refine": False, "rest_floor": 0.1}
 
 
-def random_model(**objective: Any) -> Representation:
-    torch.manual_seed(0)
-    config = ModelConfig(**CAMERA, actions=3, objective=ObjectiveConfig(**ELLIPSE | objective, group="se2"))  # type: ignore[arg-type]
-    model = build(config)
-    for weight in model.parameters():
-        if weight.dim() > 1:
-            torch.nn.init.normal_(weight, std=1.5 / weight.shape[1] ** 0.5)
-    model.inputs.unit.fill_(2.0)
-    return Representation(model, {})
-
-
-def numbers(count: int = 40) -> Tensor:
-    return torch.randn(count, 5, generator=torch.Generator().manual_seed(0))
+def random_turner() -> Representation:
+    return random_model(2, 3, body="ellipse", group="se2")
 
 
 # Learning
@@ -208,7 +197,7 @@ def test_actions_of_other_lengths_are_refused() -> None:
 
 
 def test_a_frame_turns_everything() -> None:
-    model, o, motion = random_model(), numbers(), torch.tensor([0.7, -0.2, 2.0])
+    model, o, motion = random_turner(), numbers(), torch.tensor([0.7, -0.2, 2.0])
     before, border = model.encode(o), model.border(o)
     known = model.model.group.moved(before.agent, motion)
     moved = model.align({"observation": o, "agent": known})
@@ -281,22 +270,12 @@ def test_scores_without_true_headings() -> None:
 
 def test_a_frame_is_moved_without_tensors_from_python_numbers() -> None:
     """A CUDA graph cannot capture their copy from the host; `wrap` captures one."""
-    model, o = random_model(), numbers()
+    model, o = random_turner(), numbers()
     encoding = model.encode(o)
-
-    class Made(TorchFunctionMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.names: list[str] = []
-
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.names.append(function.__name__)
-            return function(*args, **(kwargs or {}))
-
-    with Made() as made:
+    with Called() as called:
         model.frame.placed(model.model, encoding)
-    assert "atan2" in made.names
-    assert not {"new_tensor", "tensor", "as_tensor"} & set(made.names)
+    assert "atan2" in called.names
+    assert not FROM_HOST & called.names
 
 
 @UNTRAINED
@@ -319,7 +298,7 @@ def test_a_heading_beside_positions_in_space() -> None:
 
 
 def test_the_viewer_draws_the_arc() -> None:
-    model, o = random_model(), numbers()
+    model, o = random_turner(), numbers()
     row = Batch(o[:1], torch.tensor([[0.4, 0.0, 1.5]]), o[1:2])
     path = _path(model, row)
     assert path is not None
@@ -355,7 +334,7 @@ def test_true_headings_are_stored_and_checked(tmp_path: Path) -> None:
 
 
 def test_a_policy_sees_the_heading_and_a_table_has_it(tmp_path: Path) -> None:
-    model, o = random_model(), numbers()
+    model, o = random_turner(), numbers()
 
     class Sensor(gymnasium.Env[np.ndarray, np.ndarray]):
         observation_space = gymnasium.spaces.Box(-9, 9, (5,), np.float32)
@@ -495,9 +474,7 @@ def changed(change: str) -> Transitions:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """These small logs need half the steps."""
-    for module in ("probe", "following"):
-        monkeypatch.setattr(f"palpate.doctor.{module}.STEPS", (200, 150))
-    monkeypatch.setattr("palpate.doctor.probe.MORE_STEPS", (100, 50))
+    shorten(monkeypatch, (200, 150), (100, 50))
     monkeypatch.setattr("palpate.doctor.frames.FRAME_SECONDS", 1e6)  # no finding depends on the machine
 
 
@@ -531,9 +508,7 @@ def found(a: Tensor, o: tuple[Tensor, Tensor], **settings: Any) -> dict[str, str
 
 def test_in_pictures_a_short_run_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     """It learns a heading from numbers, but from pictures it may take longer."""
-    for module in ("probe", "following"):
-        monkeypatch.setattr(f"palpate.doctor.{module}.STEPS", (5, 5))
-    monkeypatch.setattr("palpate.doctor.probe.MORE_STEPS", (5, 5))
+    shorten(monkeypatch, (5, 5), (5, 5))
     log = palpate.collect("palpate/SpritesTurning-v0", 1200, size=20, progress=False)
     checkup = palpate.check(log, group="se2")
     assert checkup.good

@@ -11,19 +11,18 @@ import torch
 from drawn import randn
 from gripper import Gripper
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
+from untrained import FROM_HOST, Called, numbers, random_model, shorten
 
 import palpate
 from palpate.collecting.blocks import Span, make
-from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.config import ObjectiveConfig
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor.frames import frames
 from palpate.encoding import encode_log
 from palpate.groups.se3 import SE3
 from palpate.methods.base import Encoding
-from palpate.methods.store import build
 from palpate.metrics.measure import measure
 from palpate.representation import Representation
 from palpate.rotations import matrix_of
@@ -35,22 +34,8 @@ COUNT = 5000
 MOTION = torch.tensor([0.7, -0.2, 0.4, 1.0, -0.5, 2.0])
 
 
-def random_model() -> Representation:
-    torch.manual_seed(0)
-    scene = ObjectiveConfig(body="ball", refine=False, rest_floor=0.1, group="se3")
-    config = ModelConfig(
-        encoder="mlp", observation_shape=(5,), observation_dtype="float32", n=3, actions=6, objective=scene
-    )
-    model = build(config)
-    for weight in model.parameters():
-        if weight.dim() > 1:
-            torch.nn.init.normal_(weight, std=1.5 / weight.shape[1] ** 0.5)
-    model.inputs.unit.fill_(2.0)
-    return Representation(model, {})
-
-
-def numbers(count: int = 40) -> Tensor:
-    return torch.randn(count, 5, generator=torch.Generator().manual_seed(0))
+def random_turner() -> Representation:
+    return random_model(3, 6, body="ball", group="se3")
 
 
 # Learning
@@ -123,7 +108,7 @@ def test_actions_of_other_lengths_are_refused() -> None:
 
 
 def test_a_frame_turns_everything() -> None:
-    model, o, group = random_model(), numbers(), SE3()
+    model, o, group = random_turner(), numbers(), SE3()
     before = model.encode(o)
     known = group.moved(before.agent, MOTION)
     moved = model.align({"observation": o, "agent": known})
@@ -172,7 +157,7 @@ def test_scores_by_hand() -> None:
 
 
 def test_moves_may_be_matrices() -> None:
-    model, o, moves = random_model(), numbers(), 0.7 * torch.randn(40, 6)
+    model, o, moves = random_turner(), numbers(), 0.7 * torch.randn(40, 6)
     whole = torch.eye(4).repeat(40, 1, 1)
     whole[:, :3, 3], whole[:, :3, :3] = moves[:, :3], matrix_of(moves[:, 3:])
     assert_close(model.would_touch(o, whole), model.would_touch(o, moves))
@@ -190,7 +175,7 @@ def test_several_objects_are_scored_in_the_true_frame() -> None:
 
 
 def test_the_viewer_has_the_path() -> None:
-    model, o = random_model(), numbers()
+    model, o = random_turner(), numbers()
     path = _path(model, Batch(o[:1], torch.tensor([[0.4, 0.0, 0.0, 0.0, 0.0, 1.5]]), o[1:2]))
     assert path is not None
     assert path.shape == (9, 3)
@@ -221,7 +206,7 @@ def test_a_collected_block_keeps_rotations() -> None:
 
 
 def test_a_policy_sees_the_axes_and_a_table_has_the_matrix(tmp_path: Path) -> None:
-    model, o = random_model(), numbers()
+    model, o = random_turner(), numbers()
 
     class Sensor(gymnasium.Env[np.ndarray, np.ndarray]):
         observation_space = gymnasium.spaces.Box(-9, 9, (5,), np.float32)
@@ -245,25 +230,16 @@ def test_a_policy_sees_the_axes_and_a_table_has_the_matrix(tmp_path: Path) -> No
 
 def test_a_step_makes_no_tensors_from_python_numbers() -> None:
     """A CUDA graph cannot capture their copy from the host."""
-    model, o, group = random_model(), numbers(), SE3()
+    model, o, group = random_turner(), numbers(), SE3()
     z, a = model.model.pose(o), torch.randn(40, 6)
     assert z is not None
 
-    class Made(TorchFunctionMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.names: list[str] = []
-
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.names.append(function.__name__)
-            return function(*args, **(kwargs or {}))
-
-    with Made() as made:
+    with Called() as called:
         model.frame.placed(model.model, model.model.encode(o))
         group.path(group.start(z, a, group.act(z, a)), a).distance2(z[:, :3])
         group.flaw(z)
-    assert "linalg_cross" in made.names
-    assert not {"new_tensor", "tensor", "as_tensor", "item", "nonzero"} & set(made.names)
+    assert "linalg_cross" in called.names
+    assert not FROM_HOST & called.names
 
 
 # Environments
@@ -383,8 +359,7 @@ def changed(change: str) -> Transitions:
 @pytest.mark.slow
 @pytest.mark.parametrize(("change", "group", "name"), CASES)
 def test_what_actions_are_is_found(change: str, group: Any, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("probe", "following"):
-        monkeypatch.setattr(f"palpate.doctor.{module}.STEPS", (200, 150))
+    shorten(monkeypatch, (200, 150), (100, 50))
     monkeypatch.setattr("palpate.doctor.frames.FRAME_SECONDS", 1e6)  # no finding depends on the machine
     finding, residuals = frames(changed(change), ObjectiveConfig(group=group))
     assert (finding and finding.name) == name, residuals
@@ -399,8 +374,7 @@ def test_without_time_no_finding_says_that_nothing_shows_the_direction(monkeypat
     for name, value in (("ALIKE", 1.0), ("MUCH_BETTER", 1e6)):  # every log would have the finding
         monkeypatch.setattr(f"palpate.doctor.frames.{name}", value)
     monkeypatch.setattr("palpate.doctor.frames.FOLLOWS", (0.0, 0.0))
-    for module in ("probe", "following"):
-        monkeypatch.setattr(f"palpate.doctor.{module}.STEPS", (2, 2))
+    shorten(monkeypatch, (2, 2), (2, 2))
     data, scene = Gripper().labelled(300).transitions, ObjectiveConfig(group="se3")
     monkeypatch.setattr("palpate.doctor.frames.FRAME_SECONDS", 1e6)
     finding, _ = frames(data, scene)
