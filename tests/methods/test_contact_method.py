@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.contacts.relocation import Place, Recent
+from palpate.contacts.relocation import Place
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
@@ -142,7 +142,8 @@ def test_a_better_place_is_taken_once_the_object_is_placed(placed: bool, monkeyp
     model = contact("outline")
     model.head.placed.fill_(placed)
     offset, calls = torch.tensor([0.5, -1.0]), []
-    monkeypatch.setattr(Recent, "better_place", lambda *_, **__: calls.append(1) or Place(offset, torch.tensor(0.4)))
+    found = Place(offset, torch.tensor(0.4))
+    monkeypatch.setattr("palpate.methods.contact.better_place", lambda *_, **__: calls.append(1) or found)
     raw, z_int = torch.zeros(3, model.phi_ext.head.out_features), torch.zeros(3, 2)
     for share in (0.0, 0.2, 0.25, 0.26, 0.3):
         model.adapt(share)
@@ -169,10 +170,10 @@ def test_a_placed_object_may_be_hidden_from_when_this_explains_changes(
     model.head.placed.fill_(placed)
     found = []
     for now in (hides, True):
-        monkeypatch.setattr(Recent, "hides", lambda *_, answer=now: answer)
+        monkeypatch.setattr("palpate.methods.contact.agent_hides", lambda *_, answer=now: answer)
         model.adapt(0.1)
         found.append(bool(model.head.may_hide))
-    monkeypatch.setattr(Recent, "hides", lambda *_: False)
+    monkeypatch.setattr("palpate.methods.contact.agent_hides", lambda *_: False)
     model.adapt(0.2)
     assert [*found, bool(model.head.may_hide)] == [*expected, expected[-1]]
 

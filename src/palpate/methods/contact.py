@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from palpate.config import ModelConfig
-from palpate.contacts.relocation import Recent
+from palpate.contacts.hiding import agent_hides
+from palpate.contacts.recent import Recent
+from palpate.contacts.relocation import better_place, due
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.slots import Slots
 from palpate.contacts.split import Split
@@ -172,13 +174,13 @@ class Contact(Geometric):
                 self.recent.restart(i)
         if self.recent is None:  # a trained model that is trained further
             return
-        due = self.recent.due(share)
+        searching = due(self.recent, share)
         for i in self.head.placed.nonzero()[:, 0].tolist():
             body = self.head[i]
             radius = body.size(self.recent.start.new_zeros(body.pose_width))
             if not self.head.may_hide[i]:
-                self.head.may_hide[i] = self.recent.hides(i, radius)
-            place = self.recent.better_place(i, radius, resize=body.resizable) if due else None
+                self.head.may_hide[i] = agent_hides(self.recent, i, radius)
+            place = better_place(self.recent, i, radius, resize=body.resizable) if searching else None
             if place is not None:
                 self.head.relocate(i, place.offset, place.radius)
                 self.recent.shift(i, place.offset)
