@@ -15,7 +15,7 @@ from palpate.data.logs.log import open_log
 from palpate.data.sources import Resident, source
 from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
-from palpate.envs.registration import DRAWN, group_of, options_of, recorded, stream_world
+from palpate.envs.registration import STREAMS, group_of, options_of, recorded, stream_world
 from palpate.groups.base import Group
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.traits import Traits
@@ -64,7 +64,7 @@ def require_group(env: object, group: str) -> None:
 
 
 def _is_world(name: str) -> bool:
-    return name in DRAWN or (name.startswith("palpate/") and not Path(name).exists())
+    return name in STREAMS or (name.startswith("palpate/") and not Path(name).exists())
 
 
 def opened_data(data: Data, traits: Traits, device: torch.device) -> Transitions | Labelled | World:

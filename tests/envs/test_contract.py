@@ -8,11 +8,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from palpate.envs.goal import SoccerGoalEnv
-from palpate.envs.registration import SOCCER, SPRITES, TASKS, world
-from palpate.envs.shells import SoccerEnv, SpritesEnv
+from palpate.envs.registration import LIDAR, SOCCER, SPRITES, TASKS, world
+from palpate.envs.shells import LidarEnv, SoccerEnv, SpritesEnv
 
 STEPS = 120
-WORLDS = [*SPRITES, *SOCCER]
+SEEN = [*SPRITES, *SOCCER]  # in pictures
+WORLDS = [*SPRITES, *LIDAR, *SOCCER]
 
 
 @pytest.fixture(params=[*WORLDS, *TASKS])
@@ -21,18 +22,24 @@ def env_id(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture(params=WORLDS)
-def world_id(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=SEEN)
+def seen_id(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
 
 
 def shell(env_id: str) -> type[gymnasium.Env[np.ndarray, np.ndarray]]:
-    return SpritesEnv if env_id in SPRITES else SoccerEnv if env_id in SOCCER else SoccerGoalEnv
+    kinds = [kind for ids, kind in ((SPRITES, SpritesEnv), (LIDAR, LidarEnv), (SOCCER, SoccerEnv)) if env_id in ids]
+    return kinds[0] if kinds else SoccerGoalEnv
+
+
+def small(env_id: str) -> dict[str, Any]:
+    """Options that make small observations."""
+    return {"rays": 20, "noise": 0.01} if env_id in LIDAR else {"size": 32}
 
 
 def make(env_id: str, **options: object) -> gymnasium.Env[np.ndarray, np.ndarray]:
-    env: gymnasium.Env[np.ndarray, np.ndarray] = gymnasium.make(env_id, size=32, **options)
+    env: gymnasium.Env[np.ndarray, np.ndarray] = gymnasium.make(env_id, **small(env_id) | options)
     return env
 
 
@@ -43,7 +50,7 @@ def test_passes_gymnasiums_checker(env_id: str) -> None:
 
 
 def test_a_step_before_the_first_reset_is_refused(env_id: str) -> None:
-    env = shell(env_id)(size=32)
+    env = shell(env_id)(**small(env_id))
     with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) before step\(\)"):
         env.step(np.zeros(2, np.float32))
     env.close()
@@ -108,7 +115,7 @@ def test_info_describes_the_step(env_id: str) -> None:
 
 def test_the_observation_shows_the_state(env_id: str) -> None:
     """Same state, same picture; another agent, another picture."""
-    env = make(env_id)
+    env = make(env_id, **{"noise": 0.0} if env_id in LIDAR else {})
     o, _ = env.reset(seed=5)
     still, *_, info = env.step(np.zeros(2, np.float32))
     assert not info["contact"]
@@ -138,7 +145,11 @@ def test_render_modes(env_id: str) -> None:
     shown = make(env_id, render_mode="rgb_array")
     o, _ = shown.reset(seed=0)
     picture = shown.render()
-    assert np.array_equal(picture, np.concatenate(o, axis=1) if o.ndim == 4 else o)
+    if env_id in LIDAR:  # scans are drawn for the eye
+        assert picture.shape[2] == 3
+        assert picture.dtype == np.uint8
+    else:
+        assert np.array_equal(picture, np.concatenate(o, axis=1) if o.ndim == 4 else o)
     assert shell(env_id)().render() is None
     shown.close()
     with pytest.raises(ValueError, match="render_mode is 'film'; allowed are None"):
@@ -193,27 +204,27 @@ def test_the_stride_bounds_random_actions() -> None:
         assert SoccerEnv(stride=stride).action_space.high.tolist() == pytest.approx([most, most])
 
 
-def test_unknown_option(world_id: str) -> None:
+def test_unknown_option(seen_id: str) -> None:
     says = "there is no option 'sice'; this world has .*contact_share.*; did you mean 'size'"
     with pytest.raises(ValueError, match=says):
-        world(world_id, sice=32)
+        world(seen_id, sice=32)
     with pytest.raises(ValueError, match=says):
-        make(world_id, sice=32)
-    flag = "background" if world_id in SPRITES else "shadows"
+        make(seen_id, sice=32)
+    flag = "background" if seen_id in SPRITES else "shadows"
     with pytest.raises(ValueError, match=f"{flag} is 'no'; allowed is True or False"):
-        world(world_id, **{flag: "no"})
-    assert world(world_id, size=np.int64(32)).observation_shape[1:] == (32, 32)
+        world(seen_id, **{flag: "no"})
+    assert world(seen_id, size=np.int64(32)).observation_shape[1:] == (32, 32)
     with pytest.raises(ValueError, match=r"size is \(48, 64\); allowed is 16 to .* one number for both sides"):
-        world(world_id, size=(48, 64))
+        world(seen_id, size=(48, 64))
 
 
-def test_shell_and_world_have_the_same_settings(world_id: str) -> None:
-    env: Any = gymnasium.make(world_id, size=40).unwrapped
-    behind = world(world_id, size=40)
-    assert isinstance(env, shell(world_id))
+def test_shell_and_world_have_the_same_settings(seen_id: str) -> None:
+    env: Any = gymnasium.make(seen_id, size=40).unwrapped
+    behind = world(seen_id, size=40)
+    assert isinstance(env, shell(seen_id))
     assert type(env.world) is type(behind)
     assert env.world.config == behind.config
-    views = (4,) if "First" in world_id else ()
+    views = (4,) if "First" in seen_id else ()
     assert env.observation_space.shape == (*views, 40, 40, 3)
     assert tuple(behind.observation_shape) == (12 if views else 3, 40, 40)
     assert behind.n == 2

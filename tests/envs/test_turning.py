@@ -12,10 +12,10 @@ from torch.testing import assert_close
 
 import palpate
 from palpate.data.stream import first_triples
+from palpate.envs.driving import MOST_TURN
 from palpate.envs.registration import stream_world, world
 from palpate.envs.sprites import AGENT_COLOUR, HALF_SIDES
 from palpate.envs.turning import (
-    MOST_TURN,
     NOSE_COLOUR,
     ROBOT_RADIUS,
     ROBOT_RANGE,

@@ -130,6 +130,20 @@ def test_a_robot_that_turns_faces_the_way_it_is_dragged() -> None:
     assert "heading" in dict(view.facts)
 
 
+@pytest.mark.parametrize(("name", "group"), [("Lidar", "translations"), ("LidarTurning", "se2")])
+def test_a_robot_with_a_scanner_is_dragged_on_an_empty_plane(name: str, group: Any) -> None:
+    made = world(f"palpate/{name}-v0", rays=20)
+    small: dict[str, Any] = {"steps": 1, "batch_size": 8, "progress": False, "device": "cpu"}
+    found = Streamed(made, f"palpate/{name}-v0")
+    play = Play(fit(made, group=group, **small), found)
+    before = found.agent()
+    play.drag(160, 160)
+    assert before is not None
+    assert not np.array_equal(play.at, before)
+    play.explain()
+    assert play.view().answer is not None
+
+
 def test_a_drag_beyond_the_border_stops_there(model: Representation) -> None:
     play = Play(model, ground(SPRITES))
     play.drag(-50, 10)

@@ -24,7 +24,8 @@ class Collect:
 
     env: Positional[str]
     """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/SpritesMany-v0,
-    palpate/SpritesTurning-v0, palpate/Soccer-v0, palpate/SoccerFirstPerson-v0, palpate/Table-v0, or any Gymnasium id;
+    palpate/SpritesTurning-v0, palpate/Lidar-v0, palpate/LidarTurning-v0, palpate/Soccer-v0,
+    palpate/SoccerFirstPerson-v0, palpate/Table-v0, or any Gymnasium id;
     MODULE:ID imports the module that registers it."""
     num: int = 10_000
     """Number of triples."""

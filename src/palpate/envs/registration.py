@@ -9,6 +9,7 @@ import gymnasium
 import torch
 
 from palpate.envs.goal import MAX_STEPS
+from palpate.envs.lidar import Lidar, LidarConfig, LidarTurning
 from palpate.envs.many import ManyConfig, SpritesMany
 from palpate.envs.options import configured
 from palpate.envs.soccer import Soccer, SoccerConfig
@@ -23,7 +24,10 @@ SPRITES: dict[str, dict[str, Any]] = {
 }
 MANY: dict[str, dict[str, Any]] = {"palpate/SpritesMany-v0": {}}
 TURNING: dict[str, dict[str, Any]] = {"palpate/SpritesTurning-v0": {}}
-DRAWN = SPRITES | MANY | TURNING  # worlds that draw batches
+LIDAR: dict[str, dict[str, Any]] = {"palpate/Lidar-v0": {}}
+LIDAR_TURNING: dict[str, dict[str, Any]] = {"palpate/LidarTurning-v0": {}}
+DRAWN = SPRITES | MANY | TURNING  # worlds that draw pictures in batches
+STREAMS = DRAWN | LIDAR | LIDAR_TURNING
 SOCCER: dict[str, dict[str, Any]] = {
     "palpate/Soccer-v0": {"view": "third"},
     "palpate/SoccerFirstPerson-v0": {"view": "first"},
@@ -33,6 +37,8 @@ KINDS: tuple[tuple[dict[str, dict[str, Any]], Any, Any], ...] = (
     (SPRITES, Sprites, SpritesConfig),
     (MANY, SpritesMany, ManyConfig),
     (TURNING, SpritesTurning, TurningConfig),
+    (LIDAR, Lidar, LidarConfig),
+    (LIDAR_TURNING, LidarTurning, LidarConfig),
     (SOCCER, Soccer, SoccerConfig),
     (TABLE, Table, TableConfig),
 )
@@ -41,7 +47,15 @@ TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes tha
 
 def register() -> None:
     """Register the ids with Gymnasium; `import palpate.envs` does so."""
-    shells = {"SpritesEnv": SPRITES, "ManyEnv": MANY, "TurningEnv": TURNING, "SoccerEnv": SOCCER, "TableEnv": TABLE}
+    shells = {
+        "SpritesEnv": SPRITES,
+        "ManyEnv": MANY,
+        "TurningEnv": TURNING,
+        "LidarEnv": LIDAR,
+        "LidarTurningEnv": LIDAR_TURNING,
+        "SoccerEnv": SOCCER,
+        "TableEnv": TABLE,
+    }
     for shell, worlds in shells.items():
         for name, options in worlds.items():
             gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
@@ -51,14 +65,14 @@ def register() -> None:
 
 def stream_world(
     env_id: str, *, device: torch.device | str = "cpu", **options: Any
-) -> Sprites | SpritesMany | SpritesTurning:
+) -> Sprites | SpritesMany | SpritesTurning | Lidar:
     """A world fast enough to train on directly."""
     if env_id in SOCCER | TABLE:
         raise ValueError(
             f"env is {env_id!r}, which is simulated triple by triple, too slowly for streaming: first "
             f"`palpate collect {env_id} --out log.h5`, then `palpate train --data log.h5`"
         )
-    made: Sprites | SpritesMany | SpritesTurning = world(env_id, device=device, **options)
+    made: Sprites | SpritesMany | SpritesTurning | Lidar = world(env_id, device=device, **options)
     made.recipe = {"env": env_id, **options}
     return made
 
@@ -99,7 +113,7 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
 
     Typed as Any: the id determines the type.
     """
-    worlds = DRAWN | SOCCER | TABLE
+    worlds = STREAMS | SOCCER | TABLE
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -107,4 +121,4 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
         raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}{others}")
     kind, config = next((kind, config) for ids, kind, config in KINDS if env_id in ids)
     settings = configured(config, worlds[env_id] | options)
-    return kind(settings, device) if env_id in DRAWN else kind(settings)
+    return kind(settings, device) if env_id in STREAMS else kind(settings)

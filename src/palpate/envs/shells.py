@@ -6,6 +6,8 @@ import gymnasium
 import numpy as np
 import torch
 
+from palpate.envs.driving import MOST_TURN
+from palpate.envs.lidar import FARTHEST, ROBOT_RANGE, Lidar, LidarConfig, LidarTurning
 from palpate.envs.many import ManyConfig, SpritesMany
 from palpate.envs.options import configured
 from palpate.envs.simulator.renderer import require_picture_size
@@ -13,7 +15,7 @@ from palpate.envs.soccer import Soccer, SoccerConfig
 from palpate.envs.soccer.config import AGENT_RANGE
 from palpate.envs.sprites import AGENT_RADIUS, Sprites, SpritesConfig
 from palpate.envs.table import Table, TableConfig
-from palpate.envs.turning import MOST_TURN, SpritesTurning, TurningConfig
+from palpate.envs.turning import SpritesTurning, TurningConfig
 
 
 class _Shell(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -30,20 +32,20 @@ class _Shell(gymnasium.Env[np.ndarray, np.ndarray]):
             raise gymnasium.error.ResetNeeded("call reset() before step()")
 
 
-class _Drawn(_Shell):
-    """One scene of a world that draws batches. Observations are pictures [h, w, 3]; an action is the agent's requested
-    displacement.
+class _Streamed(_Shell):
+    """One scene of a world that makes batches. An action is the agent's requested displacement.
 
     There is no task: the reward is 0 and episodes do not end. `info` holds the true state. After a step it also holds
     `displacement`, how far the agent moved before the border stopped it, and `contact`.
     """
 
-    def __init__(self, render_mode: str | None, world: Sprites | SpritesMany | SpritesTurning) -> None:
+    hidden: tuple[str, ...] = ()  # parts of a scene that are not in `info`
+
+    def __init__(self, render_mode: str | None, world: Any, observations: gymnasium.spaces.Box, reach: float) -> None:
         super().__init__(render_mode)
-        self.world: Any = world
-        size = world.config.size
-        most = np.array([1 - 2 * AGENT_RADIUS, 1 - 2 * AGENT_RADIUS, MOST_TURN][: world.n], np.float32)
-        self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
+        self.world = world
+        most = np.array([reach, reach, MOST_TURN][: world.n], np.float32)
+        self.observation_space = observations
         self.action_space = gymnasium.spaces.Box(-most, most, dtype=np.float32)
         self._generator = torch.Generator()
 
@@ -53,7 +55,7 @@ class _Drawn(_Shell):
         super().reset(seed=seed)
         self._generator.manual_seed(int(self.np_random.integers(2**63)))
         self.scene = self.world.reset(1, self._generator)
-        return self._picture(), self._info()
+        return self._observation(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._require_reset()
@@ -61,17 +63,36 @@ class _Drawn(_Shell):
         triple = self.world.step(self.scene, move[None], self._generator)
         self.scene = type(self.scene)(*(getattr(triple, f"{name}_next") for name in self.scene._fields))
         told = {"displacement": triple.displacement[0].numpy(), "contact": triple.contact[0].tolist()}
-        return self._picture(), 0.0, False, False, self._info() | told
+        return self._observation(), 0.0, False, False, self._info() | told
 
     def render(self) -> np.ndarray | None:
         return None if self.render_mode is None or self.scene is None else self._picture()
 
+    def _observation(self) -> np.ndarray:
+        raise NotImplementedError
+
+    def _picture(self) -> np.ndarray:
+        raise NotImplementedError
+
+    def _info(self) -> dict[str, Any]:
+        known = {name: x for name, x in self.scene._asdict().items() if name not in self.hidden}
+        return {name: x[0].numpy().copy() for name, x in known.items()}
+
+
+class _Drawn(_Streamed):
+    """Observations are pictures [h, w, 3]."""
+
+    def __init__(self, render_mode: str | None, world: Sprites | SpritesMany | SpritesTurning) -> None:
+        size = world.config.size
+        pictures = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
+        super().__init__(render_mode, world, pictures, 1 - 2 * AGENT_RADIUS)
+
+    def _observation(self) -> np.ndarray:
+        return self._picture()
+
     def _picture(self) -> np.ndarray:
         picture: np.ndarray = self.world.render(self.scene)[0].permute(1, 2, 0).contiguous().numpy()
         return picture
-
-    def _info(self) -> dict[str, Any]:
-        return {name: value[0].numpy().copy() for name, value in self.scene._asdict().items()}
 
 
 class SpritesEnv(_Drawn):
@@ -94,6 +115,33 @@ class TurningEnv(_Drawn):
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         super().__init__(render_mode, SpritesTurning(configured(TurningConfig, options)))
+
+
+class LidarEnv(_Streamed):
+    """One room of Lidar. Observations are scans [r]; `render` draws the room from above."""
+
+    hidden = ("noise",)
+    kind: type[Lidar] = Lidar
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        world = self.kind(configured(LidarConfig, options))
+        scans = gymnasium.spaces.Box(0.0, FARTHEST, world.observation_shape, np.float32)
+        super().__init__(render_mode, world, scans, ROBOT_RANGE[1] - ROBOT_RANGE[0])
+
+    def _observation(self) -> np.ndarray:
+        scan: np.ndarray = self.world.render(self.scene)[0].numpy()
+        return scan
+
+    def _picture(self) -> np.ndarray:
+        picture: np.ndarray = self.world.above(self.scene)[0].permute(1, 2, 0).contiguous().numpy()
+        return picture
+
+
+class LidarTurningEnv(LidarEnv):
+    """One room of LidarTurning. An action is (forward, sideways, turn) along the robot's own axes; `displacement` in
+    `info` is the part of it until the border stopped the robot. `info` also holds the true `heading`."""
+
+    kind = LidarTurning
 
 
 class _Simulated(_Shell):

@@ -4,17 +4,18 @@ As in Sprites, states live in the unit square, and the object lands at random wh
 action is the robot's move along its own axes: (forward, sideways, turn), sideways and turns to its left. Some moves
 turn the robot in place. Nothing here synchronises with the host.
 
-Legend: b batch, k candidates, t points of a path.
+Legend: b batch, k candidates.
 """
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from palpate.envs.drawing import NOSE, ROBOT, paint_figure
+from palpate.envs.driving import POINTS, Motion, along, random_moves, stopped, turned
 from palpate.envs.options import require_share, require_size
 from palpate.envs.sprites import AGENT_COLOUR, Sprites, SpritesConfig
 from palpate.envs.sprites import Scene as Plain
@@ -23,10 +24,6 @@ VERSION = 2  # of the world: raised when a seed gives other triples or other pic
 ROBOT_RADIUS = 0.09  # so large that small pictures show where it faces
 ROBOT_RANGE = (ROBOT_RADIUS, 1 - ROBOT_RADIUS)
 NOSE_COLOUR = (250, 240, 120)
-MOST_TURN = math.pi / 2  # of one move
-IN_PLACE = 0.1  # share of moves that only turn the robot
-POINTS = 8  # of an arc, whose chords are swept
-STOPS = 64  # places along a path at which the border may stop the robot
 
 
 class Scene(NamedTuple):
@@ -53,7 +50,7 @@ class Triple(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TurningConfig:
     size: int = 100  # pixels on a side
-    motion: Literal["arc", "straight"] = "arc"  # arc: the robot drives and turns at once; straight: one after the other
+    motion: Motion = "arc"
     contact_share: float | None = 0.5  # requested contact share; None: the share that random motion gives
 
     def __post_init__(self) -> None:
@@ -113,9 +110,7 @@ class SpritesTurning:
 
     def step(self, scene: Scene, displacement: Tensor, generator: torch.Generator) -> Triple:
         """Move the robots by actions [b, 3] as far as the border lets them; touched objects land at random."""
-        inside = self._inside(self._along(scene, displacement, STOPS))  # [b, t]
-        share = (inside.long().cumprod(-1).sum(-1) - 1).clamp(min=0) / STOPS
-        move = self._part(displacement, share)
+        move = stopped(scene.agent, scene.heading, displacement, ROBOT_RANGE, self.config.motion)
         return self._land(scene, move, self._touches(scene, move), generator)
 
     def _scenes(self, shape: tuple[int, ...], generator: torch.Generator) -> Scene:
@@ -124,16 +119,10 @@ class SpritesTurning:
         return Scene(self._still.roam(numbers[..., :2]), 2 * math.pi * numbers[..., 2] - math.pi, position)
 
     def _moves(self, scene: Scene, generator: torch.Generator) -> Tensor:
-        """A random action `[..., 3]` for each scene. An arc that would cross the border bends the other way, or is
-        straight."""
+        """A random action `[..., 3]` for each scene."""
         numbers = torch.rand(*scene.heading.shape, 4, generator=generator, device=self.device)
         target = self._still.roam(numbers[..., :2])
-        target = torch.where(numbers[..., 3:] < IN_PLACE, scene.agent, target)
-        ahead = _turned(target - scene.agent, -scene.heading)
-        turn = MOST_TURN * (2 * numbers[..., 2:3] - 1)
-        choices = [torch.cat((ahead, sign * turn), -1) for sign in (1, -1, 0)]
-        first, second = (self._inside(self._along(scene, a, POINTS)).all(-1, keepdim=True) for a in choices[:2])
-        return torch.where(first, choices[0], torch.where(second, choices[1], choices[2]))
+        return random_moves(scene.agent, scene.heading, target, numbers[..., 2:], ROBOT_RANGE, self.config.motion)
 
     def _count_candidates(self) -> int:
         """Candidates per triple, so that one triple of 1e9 has none of the wanted class."""
@@ -145,39 +134,20 @@ class SpritesTurning:
         rarest = min(float((touched & apart).float().mean()), float((~touched & apart).float().mean()))
         return math.ceil(math.log(1e-9) / math.log1p(-rarest))
 
-    def _part(self, move: Tensor, share: Tensor) -> Tensor:
-        """The part of actions [..., 3] until a share [...] of their way."""
-        turn = move[..., 2]
-        if self.config.motion == "straight":
-            return share[..., None] * move
-        reach = share * _chord(share * turn) / _chord(turn)
-        return torch.cat(
-            (reach[..., None] * _turned(move[..., :2], (share - 1) * turn / 2), (share * turn)[..., None]), -1
-        )
-
-    def _along(self, scene: Scene, move: Tensor, count: int) -> Tensor:
-        """Points `[..., count + 1, 2]` of the robot's path."""
-        share = torch.arange(count + 1, device=self.device) / count
-        part = self._part(move[..., None, :], share.expand(*move.shape[:-1], -1))
-        return scene.agent[..., None, :] + _turned(part[..., :2], scene.heading[..., None])
-
-    def _inside(self, points: Tensor) -> Tensor:
-        low, high = ROBOT_RANGE
-        return ((points >= low - 1e-6) & (points <= high + 1e-6)).all(-1)
-
     def _touches(self, scene: Scene, move: Tensor) -> Tensor:
         """Whether the robot's disc touches the object on its path, `[...]` bool."""
-        along = self._along(scene, move, 1 if self.config.motion == "straight" else POINTS)
-        still = torch.full_like(scene.heading, math.pi / 4)[..., None].expand(along.shape[:-1])
-        starts = Plain(along[..., :-1, :], scene.object[..., None, :], still[..., :-1])
-        return self._still.touches(starts, along.diff(dim=-2)).any(-1)
+        count = 1 if self.config.motion == "straight" else POINTS
+        points = along(scene.agent, scene.heading, move, count, self.config.motion)
+        still = torch.full_like(scene.heading, math.pi / 4)[..., None].expand(points.shape[:-1])
+        starts = Plain(points[..., :-1, :], scene.object[..., None, :], still[..., :-1])
+        return self._still.touches(starts, points.diff(dim=-2)).any(-1)
 
     def _apart(self, scene: Scene) -> Tensor:
         return self._still.apart(Plain(scene.agent, scene.object, torch.full_like(scene.heading, math.pi / 4)))
 
     def _land(self, scene: Scene, move: Tensor, contact: Tensor, generator: torch.Generator) -> Triple:
         """Put touched objects at random free positions; the others stay."""
-        agent_next = (scene.agent + _turned(move[..., :2], scene.heading)).clamp(*ROBOT_RANGE)
+        agent_next = (scene.agent + turned(move[..., :2], scene.heading)).clamp(*ROBOT_RANGE)
         heading_next = torch.remainder(scene.heading + move[..., 2] + math.pi, 2 * math.pi) - math.pi
         numbers = self._still.landing_numbers(len(agent_next), generator)
         plain = Plain(scene.agent, scene.object, torch.full_like(scene.heading, math.pi / 4))
@@ -200,17 +170,6 @@ class SpritesTurning:
         after = Scene(triple.agent_next, triple.heading_next, triple.object_next)
         o, o_next = self.render(Scene(*map(torch.cat, zip(before, after, strict=True)))).chunk(2)
         return o, o_next
-
-
-def _turned(vector: Tensor, angle: Tensor) -> Tensor:
-    cos, sin = angle.cos(), angle.sin()
-    x, y = vector.unbind(-1)
-    return torch.stack((cos * x - sin * y, sin * x + cos * y), -1)
-
-
-def _chord(turn: Tensor) -> Tensor:
-    """Length of the chord of an arc that turns by `turn` [...], relative to the arc."""
-    return torch.sinc(turn / (2 * math.pi))
 
 
 def _chosen(x: Tensor, index: Tensor) -> Tensor:

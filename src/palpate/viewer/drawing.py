@@ -24,7 +24,7 @@ class Source(NamedTuple):
 
 def source_of(run: RunFolder) -> Source:
     """The test triples of a run, or else its own data, or else fresh triples of its world, if that streams."""
-    from palpate.envs.registration import DRAWN
+    from palpate.envs.registration import STREAMS
 
     if run.test is not None and (labelled := opened_with_truth(run.test)) is not None:
         return Source(labelled, None, f"Test triples: {run.test.name}.")
@@ -34,7 +34,7 @@ def source_of(run: RunFolder) -> Source:
             note = f"Triples of {run.data.name}, on which the run was trained: new ones may be placed less accurately."
             return Source(labelled, None, note)
         return Source(None, opened(run.data, run.reading), f"Triples of {run.data.name}; no true states are known.")
-    if run.world.get("env") in DRAWN:
+    if run.world.get("env") in STREAMS:
         fresh = collected(run.world, STREAMED, STREAM_SEED)
         return Source(fresh, None, f"{STREAMED} fresh triples of {run.world['env']}.")
     return Source(None, None, "The run's data are not on this machine, so nothing can be drawn on them.")
