@@ -173,6 +173,27 @@ def test_rows_of_contradictions_copies_and_clipped_actions() -> None:
     assert rows["clipped-actions"] == np.flatnonzero(((a <= -1) | (a >= 0.5)).any(1))[:8].tolist()
 
 
+@pytest.mark.parametrize(("group", "width", "turns"), [("se2", 3, 1), ("se3", 6, 3)])
+def test_a_turn_is_as_far_as_a_displacement(group: Any, width: int, turns: int) -> None:
+    """In millimetres, too: a turn in place is no rest, and two different turns between the same observations contradict
+    each other."""
+    rng = np.random.default_rng(0)
+    o, a, o_next = rng.normal(size=(400, 4)), rng.normal(size=(400, width)), rng.normal(size=(400, 4))
+    a[:, :-turns] *= 100
+    a[:2] = 0
+    a[:2, -1] = 0.05, 1.5
+    a[3], o[3], o_next[3] = a[2], o[2], o_next[2]
+    a[3, -1] += 1.0
+    a[20:120] = 0
+    found = check(Transitions(observation=o, action=a, next_observation=o_next), group=group, probe=False)
+    assert found.measured["idle"] == pytest.approx(0.25)
+    assert found.rows["idle"] == list(range(20, 28))
+    assert found.measured["contradictions"] == pytest.approx(2 / 400)
+    o[3:20], o_next[3:20] = o[2], o_next[2]
+    found = check(Transitions(observation=o, action=a, next_observation=o_next), group=group, probe=False)
+    assert found.rows["contradictions"][:2] == [2, 3]
+
+
 def test_rows_that_differ_in_one_bit_are_different() -> None:
     triples = good(view="picture")
     o = triples.rows(slice(None)).o.numpy().copy()

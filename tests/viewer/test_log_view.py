@@ -147,6 +147,8 @@ def test_frames_of_a_log_with_a_stride(tmp_path: Path) -> None:
         search = Search(t)
         assert [search.where(row) for row in range(len(t))] == [(0, 0), (0, 3), (1, 0), (1, 3), (1, 6)]
         assert [search.find(text) for text in ("1:3", "1:5", "1:6")] == [3, 3, 4]
+        assert [search.instead(text) for text in ("3", "1:3", "1:6")] == ["", "", ""]
+        assert search.instead("1:5") == "no triple begins with frame 5; shown is the one before"
 
 
 def test_rows_are_filtered_by_contact() -> None:

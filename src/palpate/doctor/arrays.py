@@ -4,6 +4,7 @@ Legend: N triples, n dimension of the action.
 """
 
 import numpy as np
+from torch import Tensor
 
 from palpate.choices import LARGE_SIDE, SMALL_SIDE, shrink_to
 from palpate.data.transitions import Transitions
@@ -133,13 +134,34 @@ def goes_on(pair: np.ndarray) -> np.ndarray:
     return np.append(pair[:-1, 1] == pair[1:, 0], False)
 
 
+def moves(action: Tensor, group: Group) -> tuple[np.ndarray, float]:
+    """Complete actions [N, m] in one unit, the root mean square of displacements, and this unit. A turn of one radian
+    counts as far as a usual displacement."""
+    unit = float(group.length2(action).mean().sqrt())
+    move = group.complete(action).numpy().copy()
+    move[:, move.shape[1] - group.turn_width :] *= unit
+    return move, unit
+
+
+def is_motion(move: np.ndarray, unit: float) -> np.ndarray:
+    """Which of the `moves` [N, m] are no rest, `[N]`."""
+    found: np.ndarray = np.linalg.norm(move, axis=1) > STILL * unit
+    return found
+
+
+def contradicted(pair: np.ndarray, move: np.ndarray, unit: float) -> np.ndarray:
+    """Rows whose move differs from that of a row with the same o and o', `[N]`."""
+    group = np.unique(pair, axis=0, return_inverse=True)[1].reshape(-1)
+    count = np.bincount(group)
+    centre = np.stack([np.bincount(group, column) / count for column in move.T], 1)[group]
+    found: np.ndarray = np.linalg.norm(move - centre, axis=1) > CONTRADICTION * unit / 2
+    return found
+
+
 def measure_arrays(triples: Transitions, pair: np.ndarray, group: Group) -> dict[str, float]:
     """Measurements for `ARRAY_RULES`, from `fingerprints` [N, 2]; some are left out for constant arrays."""
     action = triples.action.double()
-    a, driven = action.numpy(), group.length2(action).sqrt().numpy()
-    unit = float(np.sqrt((driven**2).mean()))
-    turn = group.turn(action).numpy()
-    length = np.hypot(driven, unit * turn)
+    a, (move, unit) = action.numpy(), moves(action, group)
     whole = np.concatenate((pair, triples.action.numpy().view(np.int32)), 1)
     different = len(np.unique(whole, axis=0))
     seen = {
@@ -150,10 +172,10 @@ def measure_arrays(triples: Transitions, pair: np.ndarray, group: Group) -> dict
         "action_rms": unit,
     } | _size(triples.observation_shape)
     if group.turns:
-        seen["turn_rms"] = float(np.sqrt((turn**2).mean()))
+        seen["turn_rms"] = float(group.turn(action).square().mean().sqrt())
     if unit == 0 or seen["different_observations"] == 1:
         return seen
-    moved = length > STILL * unit
+    moved = is_motion(move, unit)
     # The eigenvalue of an unused axis may be slightly negative, and its root NaN.
     if not group.turns:  # an agent that turns need not move sideways
         spread = np.sqrt(np.linalg.eigvalsh(a.T @ a / len(a)).clip(min=0))
@@ -162,7 +184,7 @@ def measure_arrays(triples: Transitions, pair: np.ndarray, group: Group) -> dict
         "idle": float(1 - moved.mean()),
         "unchanged": float(((pair[:, 0] == pair[:, 1]) & moved).mean()),
         "duplicates": 1 - different / len(a),
-        "contradictions": _contradicted(pair, a, CONTRADICTION * unit),
+        "contradictions": float(contradicted(pair, move, unit).mean()),
         "extreme_actions": max(_extreme_share(column) for column in a.T),
         "in_order": float(goes_on(pair).mean()),
     }
@@ -176,14 +198,6 @@ def _size(shape: tuple[int, ...]) -> dict[str, float]:
     side = float(max(shape[1:]))
     sides = {"side_on_cpu": side // on_cpu, "side_on_gpu": side // on_gpu}
     return {"picture_side": side, **sides, "cost_of_full_size": float(on_cpu**2)}
-
-
-def _contradicted(pair: np.ndarray, a: np.ndarray, gap: float) -> float:
-    """Share of rows whose action differs by more than `gap` from that of a row with the same o and o'."""
-    group = np.unique(pair, axis=0, return_inverse=True)[1].reshape(-1)
-    count = np.bincount(group)
-    centre = np.stack([np.bincount(group, column) / count for column in a.T], 1)[group]
-    return float((np.sqrt(((a - centre) ** 2).sum(1)) > gap / 2).mean())
 
 
 def _extreme_share(column: np.ndarray) -> float:

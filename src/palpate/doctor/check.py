@@ -93,9 +93,10 @@ def check(
     scene = ObjectiveConfig(group=group, motion=motion)
     scene.dimension(data.n)  # refuses actions that are not the group's
     pair = fingerprints(data)
-    measured = measure_arrays(data, pair, group_of_actions(data.n, scene))
+    of_actions = group_of_actions(data.n, scene)
+    measured = measure_arrays(data, pair, of_actions)
     findings = [finding for rule in ARRAY_RULES for finding in rule.judge(measured)] + note(data)
-    rows = examples(findings, Arrays(data, pair, measured).shows)
+    rows = examples(findings, Arrays(data, pair, of_actions).shows)
     checkup = Checkup(findings=findings, measured=measured, rows=rows)
     if probe and checkup.good:
         with one_thread():

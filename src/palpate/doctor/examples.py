@@ -12,10 +12,11 @@ from torch import Tensor
 
 from palpate.contacts.split import SMALLEST
 from palpate.data.transitions import Transitions
-from palpate.doctor.arrays import CONTRADICTION, STILL
+from palpate.doctor.arrays import contradicted, is_motion, moves
 from palpate.doctor.frames import WORDS
 from palpate.doctor.probe import RELATED, Trial, reached, stray
 from palpate.findings import Finding
+from palpate.groups.base import Group
 from palpate.quality import boundary, examine
 
 EXAMPLES = 8  # rows of a finding, at most
@@ -59,8 +60,9 @@ def _first(found: Callable[[], np.ndarray]) -> list[int]:
 class Arrays:
     """Rows that show the findings of the arrays, from `fingerprints` [N, 2]."""
 
-    def __init__(self, triples: Transitions, pair: np.ndarray, measured: Mapping[str, float]) -> None:
-        self._action, self._pair, self._unit = triples.action.numpy(), pair, measured["action_rms"]
+    def __init__(self, triples: Transitions, pair: np.ndarray, group: Group) -> None:
+        self._action, self._pair = triples.action.numpy(), pair
+        self._move, self._unit = moves(triples.action.double(), group)
 
     @property
     def shows(self) -> Shows:
@@ -68,26 +70,18 @@ class Arrays:
             "idle": lambda: ~self._moved(),
             "unchanged": lambda: (self._pair[:, 0] == self._pair[:, 1]) & self._moved(),
             "duplicates": self._duplicates,
-            "contradictions": self._contradictions,
+            "contradictions": lambda: contradicted(self._pair, self._move, self._unit),
             "clipped-actions": self._extreme,
         }
         return {name: partial(_first, rows) for name, rows in found.items()}
 
     def _moved(self) -> np.ndarray:
-        moved: np.ndarray = np.linalg.norm(self._action.astype(np.float64), axis=1) > STILL * self._unit
-        return moved
+        return is_motion(self._move, self._unit)
 
     def _duplicates(self) -> np.ndarray:
         whole = np.concatenate((self._pair, self._action.view(np.int32)), 1)
         _, group, count = np.unique(whole, axis=0, return_inverse=True, return_counts=True)
         return count[group.reshape(-1)] > 1
-
-    def _contradictions(self) -> np.ndarray:
-        a = self._action.astype(np.float64)
-        group = np.unique(self._pair, axis=0, return_inverse=True)[1].reshape(-1)
-        centre = np.stack([np.bincount(group, column) / np.bincount(group) for column in a.T], 1)[group]
-        apart: np.ndarray = np.linalg.norm(a - centre, axis=1) > CONTRADICTION * self._unit / 2
-        return apart
 
     def _extreme(self) -> np.ndarray:
         a = self._action

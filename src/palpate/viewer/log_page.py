@@ -256,15 +256,16 @@ class _Pages:
 
     def _name(self, row: int) -> None:
         """Show the row's number, episode and frame; a text that names the row already is left as it is."""
+        search, text = self.log.search, str(self.number.value or "")
         try:
-            named = self.log.search.find(self.number.value or "")
+            named = search.find(text)
         except ValueError:
             named = -1
         if named != row:
-            self.number.value = str(row)
-        place = self.log.search.where(row)
+            self.number.value = text = str(row)
+        place, instead = search.where(row), search.instead(text)
         of_episode = "" if place is None else f", episode {place[0]}, frame {place[1]}"
-        self.where.content = f"row {row:,} of {len(self.log):,}{of_episode}"
+        self.where.content = f"row {row:,} of {len(self.log):,}{of_episode}" + (f" ({instead})" if instead else "")
 
     async def _refresh(self) -> None:
         """Show new entries of the lists and new findings."""

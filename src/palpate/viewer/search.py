@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 SURE = 0.9  # probability from which a model is sure of a contact, and below 1 - SURE, of none
+NAMED = re.compile(r"\s*(\d{1,18})\s*(?::\s*(\d{1,18})\s*)?")  # ROW, or EPISODE:FRAME
 LABELS = {
     "all": "all triples",
     "contact": "contact, by the model",
@@ -66,7 +67,7 @@ class Search:
 
     def find(self, text: str) -> int:
         """The row that a text names. With a stride, a frame between two rows belongs to the first."""
-        match = re.fullmatch(r"\s*(\d{1,18})\s*(?::\s*(\d{1,18})\s*)?", text)
+        match = NAMED.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is neither a row, such as 17, nor an episode and a frame, such as 3:17")
         first = int(match[1])
@@ -75,6 +76,13 @@ class Search:
                 raise ValueError(f"there is no row {first}; the rows are 0 to {self.count - 1}")
             return first
         return self._of(first, int(match[2]))
+
+    def instead(self, text: str) -> str:
+        """What is shown instead of a named frame that begins no triple; else empty. `find` must accept the text."""
+        match, place = NAMED.fullmatch(text), self.where(self.find(text))
+        if match is None or match[2] is None or place is None or int(match[2]) == place[1]:
+            return ""
+        return f"no triple begins with frame {int(match[2])}; shown is the one before"
 
     def _of(self, episode: int, frame: int) -> int:
         if self._episode is None or self._frame is None:
