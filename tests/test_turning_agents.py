@@ -159,15 +159,17 @@ def test_a_streamed_world_with_chosen_moves() -> None:
 def test_a_world_names_its_group(tmp_path: Path) -> None:
     """A stream, its triples in a file, and an exploration."""
     name = "palpate/SpritesTurning-v0"
-    needs = r"group is 'translations'; the actions of palpate/SpritesTurning-v0 need 'se2': give group='se2'"
+    needs = r"group is 'translations', but the data come from palpate/SpritesTurning-v0, so .* give group='se2'"
     with pytest.raises(ValueError, match=needs):
         palpate.fit(name, **SHORT | {"group": "translations"})
     log = palpate.collect(name, 20, size=20, progress=False, out=tmp_path / "log.h5")
     with pytest.raises(ValueError, match=needs):
         palpate.fit(log, steps=3, progress=False)
+    with pytest.raises(ValueError, match="moves along the agent's own axes: this method learns no agent that turns"):
+        palpate.fit(log, method="vae", steps=3, progress=False)
     with pytest.raises(ValueError, match=r"whose agent turns; explore moves agents along fixed axes only: collect, th"):
         palpate.explore(name, 400, out=tmp_path / "x", size=20, progress=False)
-    with pytest.raises(ValueError, match=r"group is 'se2'; the actions of palpate/Sprites-v0 need 'translations'"):
+    with pytest.raises(ValueError, match=r"so the actions are displacements along fixed axes: give group='tr"):
         palpate.fit("palpate/Sprites-v0", group="se2", steps=3, progress=False)
 
 
@@ -384,6 +386,8 @@ def test_a_heading_that_is_read_makes_own_frame_actions() -> None:
     assert rows.a[:, 1].abs().max() < 1e-5  # it drives ahead, then turns
     assert_close(group.act(group.posed(rows.o), rows.a), group.posed(rows.o_next), atol=1e-5, rtol=0)
     assert_close(made.truth.heading, rows.o[:, 2])
+    with pytest.raises(ValueError, match=r"the log was collected with agent_heading, so .*: give group='se2'"):
+        palpate.fit(made.transitions, steps=3, progress=False)
     with pytest.raises(ValueError, match="agent_heading is 'info:yaw'; give agent_position too"):
         palpate.collect(Rover(), 3, agent_heading="info:yaw", progress=False)
     with pytest.raises(ValueError, match="agent_heading, read from info:at, has shape"):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from palpate import __version__
 from palpate.checkpoint import checksum
-from palpate.config import TURNING, Encoder, GroupName, Motion, TrainingConfig, own_axes_hint
+from palpate.config import Encoder, GroupName, Motion, TrainingConfig, own_axes_hint
 from palpate.data.labelled import Labelled
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
@@ -77,16 +77,6 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
         places_object=model.model.places_object,
         tells_apart=model.model.tells_apart,
     )
-
-
-def _require_group(triples: Transitions, group: GroupName) -> None:
-    """Refuse a log that was read as moves of another group."""
-    read = triples.attributes.get("group")
-    if read in TURNING and read != group:
-        raise ValueError(
-            f"the log was read with group={read!r}, so its actions are moves along the agent's own axes; give "
-            f"group={read!r} to fit, too"
-        )
 
 
 def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
@@ -170,13 +160,10 @@ def fit(
     torch.manual_seed(asked.training.seed)
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
-    if traits.turns:
-        require_group(world_of(opened).get("env"), asked.scene.group)
+    require_group(opened, asked.scene.group, traits)
     origin = origin_of(data) | origin_of(test, "test")
     from_file = isinstance(test, str | os.PathLike)
     test = watched(test)
-    if isinstance(opened, Transitions | Labelled):
-        _require_group(triples_of(opened), asked.scene.group)
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
     model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))

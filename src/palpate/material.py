@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from palpate.choices import Facts
-from palpate.config import SettledTraining
+from palpate.config import TURNING, SettledTraining
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
 from palpate.data.logs.log import open_log
 from palpate.data.sources import Resident, source
@@ -22,6 +22,7 @@ from palpate.traits import Traits
 
 HELD_OUT_SHARE, HELD_OUT_MOST, HELD_OUT_BYTES = 0.1, 1000, 1024**3  # of a fixed set: never trained on
 RECORDED = "check how they were recorded, or run `palpate check`"
+OF_READINGS = {"agent_heading": "se2", "agent_rotation": "se3"}  # groups of what `collect` reads
 FEWEST_DIFFERENT = 8  # triples of a sample
 SAMPLE_ROWS, SAMPLE_BYTES = 2048, 256 * 1024**2  # to take the scales from
 
@@ -56,11 +57,27 @@ def world_of(data: Transitions | Labelled | World) -> dict[str, Any]:
     return options_of(data) or ({} if env is None else {"env": str(env)})
 
 
-def require_group(env: object, group: str) -> None:
-    """Refuse a group that the actions of one of our worlds do not have."""
-    needed = group_of(env) if isinstance(env, str) else None
-    if needed is not None and needed != group:
-        raise ValueError(f"group is {group!r}; the actions of {env} need {needed!r}: give group={needed!r}")
+def known_group(data: Transitions | Labelled | World) -> tuple[str | None, str]:
+    """The group of the actions as far as it is recorded, and by what; (None, "") if it is not."""
+    attributes = triples_of(data).attributes if isinstance(data, Transitions | Labelled) else {}
+    if (read := attributes.get("group")) in TURNING:
+        return str(read), f"the log was read with group={read!r}"
+    for name, group in OF_READINGS.items():
+        if name in attributes:
+            return group, f"the log was collected with {name}"
+    env = world_of(data).get("env")
+    group_of_env = None if env is None else group_of(env)
+    return group_of_env, "" if group_of_env is None else f"the data come from {env}"
+
+
+def require_group(data: Transitions | Labelled | World, group: str, traits: Traits) -> None:
+    """Refuse a group that the actions do not have, if theirs is known; and a method that does not have it."""
+    known, by = known_group(data)
+    if known is None or known == group or (known not in TURNING and not traits.turns):
+        return
+    actions = "moves along the agent's own axes" if known in TURNING else "displacements along fixed axes"
+    advice = f"give group={known!r}" if traits.turns else "this method learns no agent that turns"
+    raise ValueError(f"group is {group!r}, but {by}, so the actions are {actions}: {advice}")
 
 
 def _is_world(name: str) -> bool:

@@ -19,11 +19,13 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 from written import LENGTHS, truth, write_lerobot, write_robomimic, write_zarr
 
 from palpate import extras
 from palpate.api import fit
+from palpate.collecting.collect import collect
 from palpate.data.logs.options import LogOptions
 from palpate.data.transitions import Transitions
 from palpate.disk import as_json
@@ -109,6 +111,40 @@ def test_a_log_is_shown_with_the_model_of_a_run(made_runs: Path, tmp_path: Path)
     assert log.value.triples.attributes["stride"] == 2
     assert log.value.truth is None
     session.close()
+
+
+def test_a_log_is_checked_with_the_group_of_its_actions(tmp_path: Path) -> None:
+    """That of its world, of the options, or of the model; the action is drawn as the move that it is."""
+    triples = collect("palpate/SpritesTurning-v0", 60, size=20, progress=False, out=tmp_path / "log.h5")
+    session = Session(tmp_path / "log.h5")
+    log = waited(session.log).value
+    assert "turn_rms" in waited(session.examination(log)).value.measured
+    rows = triples.rows(slice(None))
+    turns = rows.a * torch.tensor([0.0, 0.0, 1.0]) + torch.tensor([0.5, 0.0, 0.0])
+    anonymous = Transitions(observation=rows.o, action=turns, next_observation=rows.o_next)
+    anonymous.save(tmp_path / "other.h5")
+    for group, measured in (("se2", "turn_rms"), (None, "flattest_axis")):
+        session = Session(tmp_path / "other.h5", reading=LogOptions(group=group))
+        log = waited(session.log).value
+        assert measured in waited(session.examination(log)).value.measured
+        drawn = log.show(0).plane
+        assert bool(drawn) == (group == "se2")
+        if group == "se2":  # ahead is up: from the middle to above it
+            (x, y), (x_end, y_end) = (
+                map(float, at.split(",")) for at in re.findall(r'points="([^"]*)"', drawn)[0].split()
+            )
+            assert x == pytest.approx(x_end)
+            assert y_end < y - 50
+    session = Session(tmp_path / "other.h5", reading=LogOptions(group="se3"))
+    assert "the count of numbers in an action is 3; allowed is 6" in waited(session.log).error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of two steps nothing is learned
+        settings = {"steps": 2, "batch_size": 16, "encoder": "small", "device": "cpu", "progress": False}
+        fit(anonymous, out=tmp_path / "run", group="se2", motion="straight", **settings)
+    session = Session(tmp_path / "other.h5", model=tmp_path / "run")
+    log = waited(session.log).value
+    assert (log.scene.group, log.scene.motion) == ("se2", "straight")
+    assert "turn_rms" in waited(session.examination(log)).value.measured
 
 
 def test_addresses_that_cannot_be_used(command: Command, made_runs: Path) -> None:

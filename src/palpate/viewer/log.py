@@ -6,10 +6,13 @@ from typing import NamedTuple, final
 import numpy as np
 from torch import Tensor
 
+from palpate.config import GroupName, ObjectiveConfig
 from palpate.data.arrays import count_views
 from palpate.data.labelled import Truth
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import SOCCER
+from palpate.groups import group_of_actions
+from palpate.material import known_group
 from palpate.networks import few_threads, one_thread
 from palpate.pictures import backdrop, learned_projection, spread
 from palpate.projection import MOST_PICTURES, Homography
@@ -55,7 +58,14 @@ class _Kept(NamedTuple):
 class Log:
     """Triples, a model and true states, if there are any. True states align the model, and are drawn as rings."""
 
-    def __init__(self, triples: Transitions, model: Representation | None = None, truth: Truth | None = None) -> None:
+    def __init__(
+        self,
+        triples: Transitions,
+        model: Representation | None = None,
+        truth: Truth | None = None,
+        group: GroupName | None = None,
+    ) -> None:
+        """`group` is that of the actions; by default the model's, else what the log records."""
         if truth is not None and truth.angle is not None and (truth.angle == truth.angle.reshape(-1)[0]).all():
             truth = truth._replace(angle=None, angle_next=None)  # an object that never turns
         self.triples, self.model, self.truth = triples, model, truth
@@ -69,9 +79,11 @@ class Log:
         self._prepared, self._preparing = False, threading.Lock()  # several pages may ask at once
         self._version = 0  # counts the changes of model and projection
         self._kept: _Kept | None = None
-        self._longest = float(triples.action.abs().max())  # largest number of any action
         if model is not None:
             require_fit(model, triples)
+        self.scene = _scene(triples, model, group)
+        self._group = group_of_actions(triples.n, self.scene)
+        self._longest = float(self._group.displacement(triples.action).abs().max())  # largest number of any move
 
     def __len__(self) -> int:
         return len(self.triples)
@@ -133,12 +145,18 @@ class Log:
         return ShownTriple(
             row=row,
             panels=[self._panel(*side) for side in sides],
-            plane=arrow_svg(batch.a[0].numpy(), self._longest) if found is None else plane_svg(found),
+            plane=self._arrow(batch) if found is None else plane_svg(found),
             touched=None if self.touched is None else bool(self.touched[row]),
             action=batch.a[0].tolist(),
             answer=found,
             places=table(marks, true),
         )
+
+    def _arrow(self, batch: Batch) -> str:
+        """The displacement of a triple's action; along the agent's own axes ahead is up."""
+        move = self._group.displacement(batch.a)[0].numpy()
+        ahead_is_up = self._group.turns and len(move) == 2
+        return arrow_svg(np.array([-move[1], move[0]]) if ahead_is_up else move, self._longest)
 
     def _panel(self, title: str, o: Tensor, marks: Marks, true: Place) -> Panel:
         if o.dim() == 1:
@@ -148,6 +166,16 @@ class Log:
             width = picture.shape[1] // count_views(tuple(o.shape), self.triples.attributes)
             drawn = svg(marks._replace(true=true.points if self.aligned else None), self.projection, width)
         return Panel(title, data_uri(picture), drawn, [])
+
+
+def _scene(triples: Transitions, model: Representation | None, group: GroupName | None) -> ObjectiveConfig:
+    """What the actions are."""
+    if model is not None:
+        objective = model.config.objective
+        return ObjectiveConfig(group=objective.group, motion=objective.motion)
+    found = ObjectiveConfig(group=group or known_group(triples)[0] or "translations")  # type: ignore[arg-type]
+    found.dimension(triples.n)  # refuses actions that are not the group's
+    return found
 
 
 PLANE_SIDE = 260  # of the plane's drawing, in its own units
@@ -175,7 +203,8 @@ def plane_svg(found: Answer) -> str:
 
 
 def arrow_svg(action: Array, longest: float) -> str:
-    """A drawing of an action of two numbers. `longest`, the largest number of any action of the log, sets the scale."""
+    """A drawing of a displacement of two numbers, the first to the right and the second up. `longest`, the largest
+    number of any displacement of the log, sets the scale."""
     if len(action) != 2:
         return ""
     reach = 1.2 * max(longest, 1e-9)

@@ -250,7 +250,7 @@ class _Pages:
                 image.set_content(panel.marks)
             values.content = _vector(panel.values)
         self.plane.content = shown.plane
-        drawn = " Faint: the bodies after it." if shown.answer is not None and shown.plane else ""
+        drawn = _drawn(shown, turns=self.log.scene.turns) if shown.plane else ""
         self.action.content = f"action {escape(', '.join(f'{x:.3g}' for x in shown.action))}.{drawn}"
         self.row = self.row if self.latest.waiting else shown.row
 
@@ -337,6 +337,15 @@ def _lists(ranking: "Ranking", row: int, names: list[str]) -> dict[str, list[tup
     return {
         name: ranking.nearest(row, LISTED) if name == "nearest" else getattr(ranking, name)(LISTED) for name in names
     }
+
+
+def _drawn(shown: "ShownTriple", *, turns: bool) -> str:
+    """What the drawing of the action shows. No camera is known, so it has directions of its own."""
+    if shown.answer is not None:
+        return " Faint: the bodies after it."
+    if turns:
+        return " Drawn: the displacement along the agent's own axes, ahead is up."
+    return " Drawn: the first number to the right, the second up."
 
 
 def _says(shown: "ShownTriple", aligned: bool) -> str:

@@ -14,7 +14,6 @@ from palpate.viewer.run import RunFolder
 
 if TYPE_CHECKING:
     from palpate.data.stream import SteerableWorld
-    from palpate.data.transitions import Transitions
     from palpate.doctor.check import Checkup
     from palpate.representation import Representation
     from palpate.viewer.drawing import Drawing
@@ -170,8 +169,8 @@ class Session:
         if self.run is None:
             known = opened_with_truth(self.path)
             if known is not None:
-                return Log(known.transitions, self._loaded, known.truth)
-            return Log(opened(self.path, self._reading), self._loaded)
+                return Log(known.transitions, self._loaded, known.truth, self._reading.group)
+            return Log(opened(self.path, self._reading), self._loaded, group=self._reading.group)
         path = self.run.data or self.run.test
         labelled, triples = (None, None) if path is None else (opened_with_truth(path), None)
         if labelled is None:
@@ -213,7 +212,7 @@ class Session:
         with self._lock:
             work = self._of(log)
             if work.examination is None:
-                work.examination = Task(lambda: _check(log.triples, probe=False))
+                work.examination = Task(lambda: _check(log, probe=False))
             return work.examination
 
     def checkup(self, log: "Log", *, start: bool = False) -> "Task[Checkup] | None":
@@ -221,7 +220,7 @@ class Session:
         with self._lock:
             work = self._of(log)
             if start and (work.checkup is None or work.checkup.done):
-                work.checkup = Task(lambda: _check(log.triples, probe=True))
+                work.checkup = Task(lambda: _check(log, probe=True))
             return work.checkup
 
     @property
@@ -252,7 +251,7 @@ class Session:
         self.player.shutdown(wait=False, cancel_futures=True)
 
 
-def _check(triples: "Transitions", *, probe: bool) -> "Checkup":
+def _check(log: "Log", *, probe: bool) -> "Checkup":
     from palpate.doctor.check import check
 
-    return check(triples, probe=probe)
+    return check(log.triples, group=log.scene.group, motion=log.scene.motion, probe=probe)
