@@ -33,6 +33,16 @@ def test_actions_and_poses(seed: int, n: int) -> None:
 
 @quick
 @given(seed=seeds, n=dimensions)
+def test_actions_lead_towards_a_position(seed: int, n: int) -> None:
+    for group in groups(n):
+        z, place = group.pose(randn(5, group.width, seed=seed)), randn(5, n, seed=seed + 1)
+        for a in group.towards(z, place).unbind(1):
+            z = group.act(z, a)
+        assert_close(group.position(z), place)
+
+
+@quick
+@given(seed=seeds, n=dimensions)
 def test_a_sequence_of_actions_is_one_action(seed: int, n: int) -> None:
     for group in groups(n):
         z, actions = group.pose(randn(5, group.width, seed=seed)), randn(5, 3, group.action_width, seed=seed + 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from palpate.geometry import Polyline, Segment, angle_of, beside_objects, unit
+from palpate.geometry import Polyline, Segment, angle_of, beside_objects, rotated, unit
 from palpate.groups.se2 import CHORDS, SE2
 from palpate.objectives.equivariance import (
     LEAST_MOVE,
@@ -168,6 +168,22 @@ def test_three_numbers_and_two_describe_the_same_arc(seed: int) -> None:
     assert isinstance(one, Polyline)
     assert isinstance(two, Polyline)
     assert_close(one.corners, two.corners)
+
+
+@pytest.mark.parametrize("group", [SE2(), SE2(2), SE2(3, "straight"), SE2(2, "straight")])
+def test_actions_lead_straight_towards_a_position(group: SE2) -> None:
+    z, place = poses(), randn(7, 2, seed=1)
+    way, passed = Segment(z[:, :2], place - z[:, :2]), []
+    for a in group.towards(z, place).unbind(1):
+        assert a.shape == (7, group.action_width)
+        passed += [group.path(z, a).at(torch.full((7,), t, dtype=torch.float64)) for t in (0.3, 0.7)]
+        z = group.act(z, a)
+    assert_close(z[:, :2], place)
+    assert_close(
+        rotated(torch.stack((way.move.norm(dim=1), torch.zeros(7, dtype=torch.float64)), 1), z[:, 2:]), way.move
+    )
+    for point in passed:
+        assert_close(way.distance2(point), torch.zeros(7, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
 def test_a_straight_path_leads_ahead_and_turns_in_place_stay() -> None:

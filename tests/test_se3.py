@@ -60,6 +60,12 @@ def test_actions_are_rigid_motions(seed: int) -> None:
     assert_close(group.turn(a), a[:, 3:].norm(dim=1))
 
 
+def test_an_action_leads_towards_a_position() -> None:
+    group, z, place = SE3(), poses(), randn(7, 3, seed=1)
+    (a,) = group.towards(z, place).unbind(1)
+    assert_close(group.act(z, a), torch.cat((place, z[:, 3:]), 1))
+
+
 @quick
 @given(seed=seeds)
 def test_every_rigid_motion_of_the_truth_has_no_loss_and_a_mirror_has(seed: int) -> None:

@@ -160,7 +160,7 @@ def fit(
     torch.manual_seed(asked.training.seed)
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
-    require_group(opened, asked.scene.group, traits)
+    require_group(opened, asked.scene, traits)
     origin = origin_of(data) | origin_of(test, "test")
     from_file = isinstance(test, str | os.PathLike)
     test = watched(test)

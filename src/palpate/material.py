@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from palpate.choices import Facts
-from palpate.config import TURNING, SettledTraining
+from palpate.config import TURNING, ObjectiveConfig, SettledTraining
 from palpate.data.labelled import Labelled, LabelledResident, LabelledStream
 from palpate.data.logs.log import open_log
 from palpate.data.sources import Resident, source
@@ -70,9 +70,11 @@ def known_group(data: Transitions | Labelled | World) -> tuple[str | None, str]:
     return group_of_env, "" if group_of_env is None else f"the data come from {env}"
 
 
-def require_group(data: Transitions | Labelled | World, group: str, traits: Traits) -> None:
-    """Refuse a group that the actions do not have, if theirs is known; and a method that does not have it."""
-    known, by = known_group(data)
+def require_group(data: Transitions | Labelled | World, scene: ObjectiveConfig, traits: Traits) -> None:
+    """Refuse a group or a motion that the actions do not have, if theirs is known; and a method without the group."""
+    group, (known, by) = scene.group, known_group(data)
+    if scene.turns and known == group and (motion := world_of(data).get("motion", scene.motion)) != scene.motion:
+        raise ValueError(f"motion is {scene.motion!r}, but {by}, whose agent needs {motion!r}: give motion={motion!r}")
     if known is None or known == group or (known not in TURNING and not traits.turns):
         return
     actions = "moves along the agent's own axes" if known in TURNING else "displacements along fixed axes"

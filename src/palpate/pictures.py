@@ -16,8 +16,8 @@ from palpate.data.arrays import count_views
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Transitions
 from palpate.disk import as_json, write_whole
-from palpate.envs.registration import DRAWN, SOCCER, TABLE
-from palpate.envs.soccer import Scene, Soccer
+from palpate.envs.registration import DRAWN, DRIVING, FIELDS, TABLE
+from palpate.envs.soccer import Scene, Soccer, SoccerDriving, driving
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
 from palpate.figures import OVERLAID, UNIT_SQUARE, curves, distance_histogram, error_map, overlay, png
@@ -193,11 +193,14 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
     o = first_view(o, attributes)
     if environment in DRAWN:
         return from_above(o[:shown])
-    if environment in SOCCER:
-        upright = np.tile(np.array([1, 0, 0, 0], np.float32), (shown, 1))
-        scenes = Scene(truth.agent[:shown].numpy(), truth.object[:shown].numpy(), upright)
-        with Soccer() as soccer:
-            pictures = soccer.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
+    if environment in FIELDS:
+        states = {"agent": truth.agent, "object": truth.object, "heading": truth.heading}
+        known = {name: x[:shown].numpy() for name, x in states.items() if x is not None}
+        known["orientation"] = np.tile(np.array([1, 0, 0, 0], np.float32), (shown, 1))
+        turns = environment in DRIVING
+        with SoccerDriving() if turns else Soccer() as field:
+            scenes: Any = driving.Scene(**known) if turns else Scene(**known)
+            pictures = field.render(scenes, "above", ABOVE_PIXELS, ABOVE_PIXELS)
         return from_above(torch.from_numpy(pictures).permute(0, 3, 1, 2), ABOVE_RANGE * 2)
     if environment in TABLE:
         camera: Any = str(attributes.get("cameras", "front")).split(",")[0]

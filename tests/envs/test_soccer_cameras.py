@@ -86,7 +86,7 @@ def test_every_part_of_the_state_is_seen(world: Soccer) -> None:
     turned = base._replace(orientation=np.array([[0, 1, 0, 0]], np.float32))
     moved = base._replace(object=base.object + np.float32(0.02))
     walked = base._replace(agent=base.agent + np.float32(0.02))
-    for camera in CAMERAS:
+    for camera in ("third", "above", *FIRST_PERSON):
         pictures = [world.render(s, camera, SIZE, SIZE).tobytes() for s in (base, turned, moved, walked)]
         facing = camera not in ("west", "south")  # the ball is to the north-east
         assert len(set(pictures)) == (4 if facing else 2), camera

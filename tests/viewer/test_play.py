@@ -10,6 +10,7 @@ from test_own_streamed_world import SteeredDiscs
 from torch import Tensor
 
 from palpate.api import fit
+from palpate.collecting.collect import collect
 from palpate.envs.registration import world
 from palpate.representation import Representation
 from palpate.viewer.grounds import Ground, Streamed, ground
@@ -111,19 +112,28 @@ def test_dragging_moves_the_agent_to_the_mouse(model: Representation) -> None:
     assert play.view().marks.count("<circle") < before.marks.count("<circle")
 
 
-def test_a_robot_that_turns_faces_the_way_it_is_dragged() -> None:
-    made = world("palpate/SpritesTurning-v0", size=20)
+TURNING = [
+    {"env": "palpate/SpritesTurning-v0"},
+    pytest.param({"env": "palpate/SoccerDriving-v0"}, marks=pytest.mark.slow),
+    {"env": "palpate/SoccerDriving-v0", "view": "ahead", "sideways": False},
+]
+
+
+@pytest.mark.parametrize("recipe", TURNING)
+def test_a_robot_that_turns_faces_the_way_it_is_dragged(recipe: dict[str, Any]) -> None:
+    found = ground({**recipe, "size": 20})
     small: dict[str, Any] = {"steps": 1, "batch_size": 8, "progress": False, "device": "cpu", "encoder": "small"}
-    trained = fit(made, group="se2", **small)
-    found = Streamed(made, "palpate/SpritesTurning-v0")
+    options = {name: x for name, x in recipe.items() if name != "env"}
+    trained = fit(collect(recipe["env"], 40, size=20, progress=False, **options), group="se2", **small)
     play = Play(trained, found)
-    play.drag(10, 10)
-    for x, y, heading in ((15, 10, 0), (15, 5, np.pi / 2), (10, 5, np.pi)):
+    middle, unit = np.array([play.pixels / 2] * 2), play.pixels / 20
+    play.drag(*middle)
+    for right, up, heading in ((5, 0, 0), (5, 5, np.pi / 2), (0, 5, np.pi)):
+        x, y = middle + unit * np.array([right, -up])
         play.drag(x, y)
-        play.drag(x + 0.5 * np.cos(heading), y - 0.5 * np.sin(heading))  # one move turns by 90 degrees at most
         assert found.heading() is not None
         assert np.cos(found.heading() - heading) == pytest.approx(1, abs=1e-3)
-        assert at_agent(play) == pytest.approx((x + 0.5 * np.cos(heading), y - 0.5 * np.sin(heading)), abs=0.01)
+        assert at_agent(play) == pytest.approx((x, y), abs=0.01 * unit)
     play.explain()
     view = play.view()
     assert view.answer is not None

@@ -13,8 +13,8 @@ class Collect:
     """Write triples of a world to an HDF5 file, with the true states in a separate group.
 
     Until the file is complete, OUT.parts holds small readable files of triples. Nothing is lost by Ctrl-C, a full disk
-    or a crash: --resume continues, and the rows are the same as without the interruption. With the same seed, the two
-    Soccer ids give the same triples, seen by different cameras.
+    or a crash: --resume continues, and the rows are the same as without the interruption. With the same seed,
+    palpate/Soccer-v0 and palpate/SoccerFirstPerson-v0 give the same triples, seen by different cameras.
 
     Any other Gymnasium environment is stepped with random actions. A reading of it is info:KEY, observation:KEY or
     observation, with [2] or [0:2] for a part. See docs/guide/own-environment.md.
@@ -25,7 +25,7 @@ class Collect:
     env: Positional[str]
     """palpate/Sprites-v0, palpate/SpritesBackground-v0, palpate/SpritesAnisotropic-v0, palpate/SpritesMany-v0,
     palpate/SpritesTurning-v0, palpate/Lidar-v0, palpate/LidarTurning-v0, palpate/Soccer-v0,
-    palpate/SoccerFirstPerson-v0, palpate/Table-v0, or any Gymnasium id;
+    palpate/SoccerFirstPerson-v0, palpate/SoccerDriving-v0, palpate/Table-v0, or any Gymnasium id;
     MODULE:ID imports the module that registers it."""
     num: int = 10_000
     """Number of triples."""

@@ -12,7 +12,7 @@ from palpate.envs.goal import MAX_STEPS
 from palpate.envs.lidar import Lidar, LidarConfig, LidarTurning
 from palpate.envs.many import ManyConfig, SpritesMany
 from palpate.envs.options import configured
-from palpate.envs.soccer import Soccer, SoccerConfig
+from palpate.envs.soccer import DrivingConfig, Soccer, SoccerConfig, SoccerDriving
 from palpate.envs.sprites import Sprites, SpritesConfig
 from palpate.envs.table import Table, TableConfig
 from palpate.envs.turning import SpritesTurning, TurningConfig
@@ -32,6 +32,8 @@ SOCCER: dict[str, dict[str, Any]] = {
     "palpate/Soccer-v0": {"view": "third"},
     "palpate/SoccerFirstPerson-v0": {"view": "first"},
 }
+DRIVING: dict[str, dict[str, Any]] = {"palpate/SoccerDriving-v0": {}}
+FIELDS = SOCCER | DRIVING  # worlds whose scenes can be drawn from above the field
 TABLE: dict[str, dict[str, Any]] = {"palpate/Table-v0": {}}
 KINDS: tuple[tuple[dict[str, dict[str, Any]], Any, Any], ...] = (
     (SPRITES, Sprites, SpritesConfig),
@@ -40,6 +42,7 @@ KINDS: tuple[tuple[dict[str, dict[str, Any]], Any, Any], ...] = (
     (LIDAR, Lidar, LidarConfig),
     (LIDAR_TURNING, LidarTurning, LidarConfig),
     (SOCCER, Soccer, SoccerConfig),
+    (DRIVING, SoccerDriving, DrivingConfig),
     (TABLE, Table, TableConfig),
 )
 TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes that end, and a reward
@@ -54,6 +57,7 @@ def register() -> None:
         "LidarEnv": LIDAR,
         "LidarTurningEnv": LIDAR_TURNING,
         "SoccerEnv": SOCCER,
+        "DrivingEnv": DRIVING,
         "TableEnv": TABLE,
     }
     for shell, worlds in shells.items():
@@ -67,7 +71,7 @@ def stream_world(
     env_id: str, *, device: torch.device | str = "cpu", **options: Any
 ) -> Sprites | SpritesMany | SpritesTurning | Lidar:
     """A world fast enough to train on directly."""
-    if env_id in SOCCER | TABLE:
+    if env_id in FIELDS | TABLE:
         raise ValueError(
             f"env is {env_id!r}, which is simulated triple by triple, too slowly for streaming: first "
             f"`palpate collect {env_id} --out log.h5`, then `palpate train --data log.h5`"
@@ -113,7 +117,7 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
 
     Typed as Any: the id determines the type.
     """
-    worlds = STREAMS | SOCCER | TABLE
+    worlds = STREAMS | FIELDS | TABLE
     if env_id not in worlds:
         near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
         hint = f"; did you mean {near[0]!r}?" if near else ""

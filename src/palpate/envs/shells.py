@@ -1,5 +1,6 @@
 """Gymnasium shells: a batch of one."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -11,7 +12,7 @@ from palpate.envs.lidar import FARTHEST, ROBOT_RANGE, Lidar, LidarConfig, LidarT
 from palpate.envs.many import ManyConfig, SpritesMany
 from palpate.envs.options import configured
 from palpate.envs.simulator.renderer import require_picture_size
-from palpate.envs.soccer import Soccer, SoccerConfig
+from palpate.envs.soccer import DrivingConfig, Soccer, SoccerConfig, SoccerDriving
 from palpate.envs.soccer.config import AGENT_RANGE
 from palpate.envs.sprites import AGENT_RADIUS, Sprites, SpritesConfig
 from palpate.envs.table import Table, TableConfig
@@ -148,14 +149,17 @@ class _Simulated(_Shell):
     """One scene of a world that MuJoCo simulates. `width` and `height` are those of `render`; by default they are the
     observation's size. There is no task: the reward is 0."""
 
-    def __init__(self, render_mode: str | None, width: int | None, height: int | None, world: Any, most: float) -> None:
+    def __init__(
+        self, render_mode: str | None, width: int | None, height: int | None, world: Any, most: Sequence[float]
+    ) -> None:
         super().__init__(render_mode)
         self.world, size = world, world.config.size
         self._shown = (size if width is None else width, size if height is None else height)
         require_picture_size(*self._shown)
         views = (len(world.cameras),) if len(world.cameras) > 1 else ()
         self.observation_space = gymnasium.spaces.Box(0, 255, (*views, size, size, 3), np.uint8)
-        self.action_space = gymnasium.spaces.Box(-np.float32(most), np.float32(most), (2,), np.float32)
+        largest = np.array(most, np.float32)
+        self.action_space = gymnasium.spaces.Box(-largest, largest, dtype=np.float32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -166,10 +170,10 @@ class _Simulated(_Shell):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._require_reset()
-        before, outcome = self.scene, self.world.step(self.scene, displacement(action))
+        before, outcome = self.scene, self.world.step(self.scene, displacement(action, self.world.n))
         self.scene = type(before)(*(np.asarray(getattr(outcome, name))[None] for name in before._fields))
         told = {name: getattr(outcome, name) for name in self.told}
-        moved = {"displacement": outcome.agent - before.agent[0], "unsettled": not outcome.settled}
+        moved = {"displacement": self.world.displacement(before, outcome), "unsettled": not outcome.settled}
         return self._observation(), 0.0, self._over(), False, self._info() | told | moved
 
     def render(self) -> np.ndarray | None:
@@ -213,8 +217,26 @@ class SoccerEnv(_Simulated):
         self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
     ) -> None:
         world = Soccer(configured(SoccerConfig, options))
-        most = min(world.config.stride, AGENT_RANGE[1] - AGENT_RANGE[0])
-        super().__init__(render_mode, width, height, world, most)
+        super().__init__(render_mode, width, height, world, (_longest(world.config.stride),) * 2)
+
+
+class DrivingEnv(_Simulated):
+    """One soccer scene with an agent that turns. Observations are pictures of the cameras that it carries: [4, h, w, 3]
+    around it, or [h, w, 3] ahead. An action is (forward, sideways, turn) along the agent's own axes, or (forward, turn)
+    for a differential drive, and a step lasts until the ball rests. Episodes do not end.
+
+    `info` is as in `SoccerEnv`, with the true `heading`. `displacement` is the action as far as the border or a pinned
+    ball let the agent carry it out.
+    """
+
+    told = ("contact", "grazing", "stopped")
+
+    def __init__(
+        self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
+    ) -> None:
+        world = SoccerDriving(configured(DrivingConfig, options))
+        longest = _longest(world.config.stride)
+        super().__init__(render_mode, width, height, world, (*(longest,) * (world.n - 1), MOST_TURN))
 
 
 class TableEnv(_Simulated):
@@ -233,13 +255,17 @@ class TableEnv(_Simulated):
         self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
     ) -> None:
         world = Table(configured(TableConfig, options))
-        super().__init__(render_mode, width, height, world, world.config.stride)
+        super().__init__(render_mode, width, height, world, (world.config.stride,) * 2)
 
     def _over(self) -> bool:
         return bool(self.world.left(self.scene.object[0]))
 
     def _info(self) -> dict[str, Any]:
         return super()._info() | {"visible": bool(self.world.visible(self.scene)[0])}
+
+
+def _longest(stride: float) -> float:
+    return min(stride, AGENT_RANGE[1] - AGENT_RANGE[0])
 
 
 def displacement(action: np.ndarray, count: int = 2) -> np.ndarray:

@@ -121,6 +121,13 @@ class Group(ABC):
     def path(self, z: Tensor, a: Tensor) -> Path:
         """The positions that an agent passes during the action a from z."""
 
+    def towards(self, z: Tensor, position: Tensor) -> Tensor:
+        """Actions `[..., t, action_width]`, one after the other, that lead an agent at z straight to a position
+        [..., n]; an agent that turns in the plane first faces the way."""
+        ahead = self.seen(z, position)
+        still = ahead.new_zeros(*ahead.shape[:-1], self.action_width - self.n)
+        return torch.cat((ahead, still), -1)[..., None, :]
+
     @abstractmethod
     def place(self, z: Tensor, seen: Tensor) -> Tensor:
         """From a position `seen` [..., n] in the frame of an agent at z to the common frame."""

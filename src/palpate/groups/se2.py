@@ -98,6 +98,13 @@ class SE2(RigidMotions):
         reach = t * _chord(t * turn) / _chord(turn)
         return Polyline(start[..., None, :] + rotated(reach[..., None] * move[..., None, :], unit((t - 1) * turn / 2)))
 
+    def towards(self, z: Tensor, position: Tensor) -> Tensor:
+        ahead = self.seen(z, position)
+        zero, length = torch.zeros_like(ahead[..., 0]), ahead.norm(dim=-1)
+        sideways = (zero,) * (self.action_width - 2)
+        turn, drive = ((zero, *sideways, angle_of(ahead)), (length, *sideways, zero))
+        return torch.stack((torch.stack(turn, -1), torch.stack(drive, -1)), -2)
+
     def place(self, z: Tensor, seen: Tensor) -> Tensor:
         return z[..., :2] + rotated(seen, z[..., 2:])
 

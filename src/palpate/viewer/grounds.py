@@ -15,7 +15,7 @@ from torch import Tensor
 
 from palpate.data.stream import SteerableWorld
 from palpate.data.transitions import Batch
-from palpate.envs.registration import DRAWN, KINDS, SOCCER, world
+from palpate.envs.registration import DRAWN, FIELDS, KINDS, world
 from palpate.envs.simulator.world import Simulated
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
@@ -184,15 +184,15 @@ class Stepped:
         found: Array = self._scene.agent[0]
         return found
 
-    def heading(self) -> None:
-        """No agent of these worlds turns."""
+    def heading(self) -> float | None:
+        return float(self._scene.heading[0]) if hasattr(self._scene, "heading") else None
 
     def objects(self) -> Array:
         found: Array = self._scene.object
         return found
 
     def picture(self) -> tuple[Array, Homography]:
-        if self.name in SOCCER:
+        if self.name in FIELDS:
             made: Any = self._world
             picture = made.render(self._scene, "above", ABOVE_PIXELS, ABOVE_PIXELS)[0]
             return picture.copy(), Homography.of_extent(ABOVE_RANGE * 2, ABOVE_PIXELS, ABOVE_PIXELS)
@@ -205,7 +205,7 @@ class Stepped:
         o, before = self._seen, self._scene
         outcome = self._world.step(before, np.asarray(action, np.float32))
         self._scene = type(before)(*(np.asarray(getattr(outcome, name))[None] for name in before._fields))
-        moved = torch.from_numpy(self._scene.agent - before.agent)
+        moved = torch.from_numpy(self._world.displacement(before, outcome)[None])
         self._seen = self._observe(self._scene)
         return Moved(Batch(o, moved, self._seen), np.array([outcome.contact]))
 

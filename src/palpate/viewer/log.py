@@ -10,7 +10,7 @@ from palpate.config import GroupName, ObjectiveConfig
 from palpate.data.arrays import count_views
 from palpate.data.labelled import Truth
 from palpate.data.transitions import Batch, Transitions
-from palpate.envs.registration import SOCCER
+from palpate.envs.registration import FIELDS
 from palpate.groups import group_of_actions
 from palpate.material import known_group
 from palpate.networks import few_threads, one_thread
@@ -110,7 +110,7 @@ class Log:
             if self.model is not None:
                 self.model, self.note = aligned(self.model, {"observation": o, "agent": truth.agent})
             self.aligned = True
-            if o.dim() == 4 and attributes.get("environment") not in SOCCER:  # whose figure is from above
+            if o.dim() == 4 and attributes.get("environment") not in FIELDS:  # whose figure is from above
                 shown = backdrop(attributes, o, truth)
                 self.projection = None if shown is None else shown.project
         if self.projection is None and self.model is not None:

@@ -4,6 +4,7 @@ Legend: n dimension of the plane, k objects, p points of a path.
 """
 
 import itertools
+import math
 from collections import deque
 from typing import Any, NamedTuple, final
 
@@ -121,26 +122,31 @@ class Play:
     def _go(self, target: Array) -> None:
         if np.abs(target - self.at).max() < STILL * self.width:
             return
-        with one_thread():
-            self._moved = moved = self.ground.move(self._action(target))
-        self.answer = None
-        self.touched = None if moved.contact is None else bool(moved.contact.any())
+        self.answer, self.touched = None, None
+        for action in self._actions(target):
+            with one_thread():
+                self._moved = moved = self.ground.move(action)
+            if moved.contact is not None:
+                self.touched = bool(self.touched) or bool(moved.contact.any())
         self.contacts += bool(self.touched)
         self._look()
 
-    def _action(self, target: Array) -> Array:
-        """The action that leads to a point. An agent that turns faces the way it goes, as far as one move turns it."""
+    def _actions(self, target: Array) -> list[Array]:
+        """The actions that lead to a point. An agent that turns first faces the way, by moves that turn it at most by
+        `MOST_TURN`."""
         group, heading = self.model.model.group, self.ground.heading()
-        here, there = list(self.at), list(target)
+        here = list(self.at)
         if group.heading(group.origin()) is not None:
             heading = self._marks.heading if heading is None else heading
             assert heading is not None
-            way = np.arctan2(*(target - self.at)[::-1]) - heading
-            turn = np.clip((way + np.pi) % (2 * np.pi) - np.pi, -MOST_TURN, MOST_TURN)
-            here, there = [*here, heading], [*there, heading + turn]
-        poses = (group.posed(torch.tensor(each, dtype=torch.float64)) for each in (here, there))
-        action: Array = group.between(*poses).numpy()
-        return action
+            here = [*here, heading]
+        z, place = group.posed(torch.tensor(here, dtype=torch.float64)), torch.tensor(target, dtype=torch.float64)
+        actions = []
+        for action in group.towards(z, place):
+            parts = max(1, math.ceil(float(group.turn(action).abs()) / MOST_TURN))
+            if action.abs().max() > 0:
+                actions += [(action / parts).numpy()] * parts
+        return actions
 
     def explain(self) -> None:
         """Compute the model's outputs for the last move. They take longer than the estimate, so they may come later."""

@@ -17,7 +17,7 @@ class Simulated(ABC):
     Triple i depends on the seed and on i, not on the cameras. So workers may share the rows of a set in any way.
     """
 
-    n = 2
+    n = 2  # numbers of an action
     agent_range: ClassVar[tuple[float, float]]  # of the agent's position, both axes
     faults: ClassVar[
         tuple[str, ...]
@@ -45,6 +45,11 @@ class Simulated(ABC):
         """Move the agent of one scene (b = 1) by `displacement` [2], stopped at the border axis by axis."""
         target = np.clip(scene.agent[0] + displacement, *self.agent_range).astype(np.float32)
         return self._physics.step(*(x[0] for x in scene), target)
+
+    def displacement(self, scene: Any, outcome: Any) -> np.ndarray:
+        """The action [n] that the agent of one scene has carried out."""
+        moved: np.ndarray = outcome.agent - scene.agent[0]
+        return moved
 
     def observe(self, scene: Any) -> np.ndarray:
         """Pictures of the world's cameras: [b, h, w, 3] of one, [b, v, h, w, 3] of several, uint8."""

@@ -1,5 +1,6 @@
 """The soccer world's settings and constants; light to import. Lengths are shares of the unit square's side."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,9 +22,10 @@ GAP = 1e-3  # between the bodies, at least, before and after every step
 
 VERSION = 2  # of the world: raised when a seed gives other triples or other pictures
 
-VIEWS = ("third", "first")
 FIRST_PERSON = ("east", "north", "west", "south")  # cameras on the agent, in the order of the views
-CAMERAS = ("third", "above", *FIRST_PERSON)
+AROUND = ("front", "left", "back", "right")  # cameras that turn with the agent, in the order of the views
+CAMERAS = ("third", "above", *FIRST_PERSON, *AROUND, "ahead")
+FIGURE_FACES = -math.pi / 2  # heading of an agent that does not turn: it faces the camera beside the field
 ABOVE_RANGE = (-0.08, 1.08)  # what a square picture from above shows, both axes
 
 
@@ -37,11 +39,36 @@ class SoccerConfig:
     shadows: bool = False  # in the pictures; software drawing is then forty times slower
 
     def __post_init__(self) -> None:
-        if self.view not in VIEWS:
-            raise ValueError(f"view is {self.view!r}; allowed is {' or '.join(map(repr, VIEWS))}")
-        require_size(self.size, 2048)
-        require_share(self.contact_share)
-        for name, low in (("stride", 0.02), ("agent_speed", 0.1)):
-            value = getattr(self, name)
-            if not low <= value <= 1:
-                raise ValueError(f"{name} is {value!r}; allowed is {low:g} to 1 of the field")
+        _require_name("view", self.view, ("third", "first"))
+        _require_field(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrivingConfig:
+    view: Literal["around", "ahead"] = "around"  # four cameras of 90 degrees that turn with the agent, or one of 120
+    sideways: bool = True  # actions are (forward, sideways, turn); otherwise (forward, turn): a differential drive
+    motion: Literal["arc", "straight"] = "arc"  # the agent drives and turns at once; straight: it drives, then turns
+    size: int = 100  # pixels on a side of each picture
+    contact_share: float | None = 0.3  # requested contact share; None: the share that random motion gives
+    stride: float = 0.3  # longest move of a random triple along an axis of the field; 1: anywhere
+    agent_speed: float = 0.6  # per second
+    shadows: bool = False  # in the pictures; software drawing is then forty times slower
+
+    def __post_init__(self) -> None:
+        _require_name("view", self.view, ("around", "ahead"))
+        _require_name("motion", self.motion, ("arc", "straight"))
+        _require_field(self)
+
+
+def _require_name(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; allowed is {' or '.join(map(repr, allowed))}")
+
+
+def _require_field(config: SoccerConfig | DrivingConfig) -> None:
+    require_size(config.size, 2048)
+    require_share(config.contact_share)
+    for name, low in (("stride", 0.02), ("agent_speed", 0.1)):
+        value = getattr(config, name)
+        if not low <= value <= 1:
+            raise ValueError(f"{name} is {value!r}; allowed is {low:g} to 1 of the field")

@@ -3,8 +3,11 @@
 Arguments and results are in the unit square. Inside, lengths are metres from the field's centre, x to the right, y up
 and z towards the sky. Only the ball touches anything. The agent is a cylinder, so they touch where two discs do. The
 fence consists of half spaces, so nothing tunnels.
+
+Legend: p points of a path.
 """
 
+import bisect
 import math
 from typing import Any, NamedTuple, final
 
@@ -52,11 +55,12 @@ class Outcome(NamedTuple):
     grazing: bool  # touched, but not moved so far: the ball was put back
     settled: bool  # the ball came to rest in time; otherwise it was stopped
     stopped: bool  # the agent stopped before its target, at a ball that could not give way
+    share: float  # of its path that the agent went
 
 
 @final
 class Physics:
-    """Moves the agent along a segment and waits until the ball rests."""
+    """Moves the agent along its path and waits until the ball rests."""
 
     def __init__(self, agent_speed: float) -> None:
         mujoco = self._mujoco = engine.load()
@@ -72,37 +76,42 @@ class Physics:
     def step(
         self, agent: np.ndarray, position: np.ndarray, orientation: np.ndarray, target: np.ndarray, *, skip: bool = True
     ) -> Outcome:
-        """The agent goes straight from `agent` to `target` [2]; the ball lies at rest at `position`.
+        """The agent goes straight from `agent` to `target` [2], or along straight lines through several targets [p, 2];
+        the ball lies at rest at `position`.
 
         With `skip`, the beginning of the path, with the bodies farther apart than `GAP`, is not simulated: the ball
         rests and the agent's motion is prescribed.
         """
-        start, end, ball = ((x.astype(float) - 0.5) * SCALE for x in (agent, target, position))
-        length = math.dist(start, end)
-        heading = (end - start) / length if length else np.zeros(2)
-        free = _free_length(start, heading, length, ball, CONTACT_DISTANCE + SCALE * GAP) if skip else 0.0
+        targets = target.reshape(-1, 2)
+        start, ends, ball = ((x.astype(float) - 0.5) * SCALE for x in (agent, targets, position))
+        way, target = _Way(start, ends), targets[-1]
+        length = way.length
+        free = way.free(ball, CONTACT_DISTANCE + SCALE * GAP) if skip else 0.0
         if free is None:
-            return Outcome(target, position, orientation, contact=False, grazing=False, settled=True, stopped=False)
+            return Outcome(
+                target, position, orientation, contact=False, grazing=False, settled=True, stopped=False, share=1.0
+            )
         self._place(start, ball, orientation)
-        gone, touched, pinned = self._walk(start, heading, free, length)
+        gone, touched, pinned = self._walk(way, free)
         assert touched or np.abs(self._data.qpos[2:4] - ball).max() < CREEP, "an untouched ball moved"
-        settled = pinned or not touched or self._wait(start + heading * gone)
-        parted = self._part(start, heading, gone, self._inside(self._data.qpos[2:4]), pinned) if touched else None
+        settled = pinned or not touched or self._wait(way.at(gone))
+        parted = self._part(way, gone, self._inside(self._data.qpos[2:4]), pinned) if touched else None
         contact = parted is not None and math.dist(_unit(parted[1]), position) > MOVED_EPSILON
         if contact and parted is not None and pinned:
             # The agent is set back from the pushed ball. Its path may then end before the ball's old position.
-            contact = _free_length(start, heading, parted[0], ball, CONTACT_DISTANCE) is not None
+            contact = way.free(ball, CONTACT_DISTANCE, parted[0]) is not None
         if parted is None or not contact:
-            parted = self._part(start, heading, gone, ball, pinned=True) or (0.0, ball)
+            parted = self._part(way, gone, ball, pinned=True) or (0.0, ball)
         gone, rest = parted
         return Outcome(
-            _unit(start + heading * gone) if gone < length else target,
+            _unit(way.at(gone)) if gone < length else target,
             _unit(rest) if contact else position,
             _normalised(self._data.qpos[5:9]) if contact else orientation,
             contact=contact,
             grazing=touched and not contact,
             settled=settled,
             stopped=gone < length,
+            share=gone / length if length else 1.0,
         )
 
     def _place(self, agent: np.ndarray, ball: np.ndarray, orientation: np.ndarray) -> None:
@@ -110,21 +119,21 @@ class Physics:
         qpos = self._data.qpos
         qpos[:2], qpos[2:4], qpos[4], qpos[5:9] = agent, ball, self._height, orientation
 
-    def _walk(self, start: np.ndarray, heading: np.ndarray, gone: float, length: float) -> tuple[float, bool, bool]:
-        """Step the agent from `gone` to `length`: the length achieved, whether it touched, whether it was stopped.
+    def _walk(self, way: "_Way", gone: float) -> tuple[float, bool, bool]:
+        """Step the agent from `gone` to the end: the length achieved, whether it touched, whether it was stopped.
 
         The agent's position and velocity are written before every time step, so the contact solver sees a moving body
         that is not deflected.
         """
         mujoco, model, data = self._mujoco, self._model, self._data
         qpos, qvel = data.qpos, data.qvel
-        velocity, stride = heading * self._speed, self._speed * TIMESTEP
+        length, stride = way.length, self._speed * TIMESTEP
         first, last = int(gone / stride), math.ceil(length / stride)
         touched = False
         for step in range(first, last + 1):
             gone = min(step * stride, length)
-            qpos[:2] = start + heading * gone
-            qvel[:2] = velocity
+            qpos[:2] = way.at(gone)
+            qvel[:2] = way.heading(gone) * self._speed
             mujoco.mj_step(model, data)
             if data.ncon > 1 or (touched and data.ncon):  # more than the grass, off which a kicked ball may hop
                 depth, fenced = self._contacts()
@@ -170,16 +179,14 @@ class Physics:
             place -= self._normals[worst] * excess[worst]
         return place
 
-    def _part(
-        self, start: np.ndarray, heading: np.ndarray, gone: float, rest: np.ndarray, pinned: bool
-    ) -> tuple[float, np.ndarray] | None:
+    def _part(self, way: "_Way", gone: float, rest: np.ndarray, pinned: bool) -> tuple[float, np.ndarray] | None:
         """The agent's path length and the ball's position, with bodies `GAP` apart; None if that is impossible.
 
         A ball too close to the agent is moved away. If the fence holds it, the agent goes back along its path instead,
         at most to its start.
         """
         distance = CONTACT_DISTANCE + SCALE * GAP * 1.001
-        agent = start + heading * gone
+        agent = way.at(gone)
         apart = math.dist(rest, agent)
         if apart >= distance:
             return gone, rest
@@ -187,9 +194,9 @@ class Physics:
             pushed = self._inside(agent + (rest - agent) * (distance / apart))
             if math.dist(pushed, agent) > CONTACT_DISTANCE + SCALE * GAP:
                 return gone, pushed
-        if math.dist(rest, start) < distance:
+        if math.dist(rest, way.at(0.0)) < distance:
             return None
-        free = _free_length(start, heading, gone, rest, distance)
+        free = way.free(rest, distance, gone)
         return None if free is None else (free, rest)
 
     def _resting_height(self) -> float:
@@ -198,6 +205,43 @@ class Physics:
         self._place(np.array((-40.0, -40.0)), np.zeros(2), np.array((1.0, 0.0, 0.0, 0.0)))
         self._mujoco.mj_step(self._model, self._data, nstep=200)
         return float(self._data.qpos[4])
+
+
+@final
+class _Way:
+    """A path along straight lines, by the length that the agent has gone."""
+
+    def __init__(self, start: np.ndarray, ends: np.ndarray) -> None:
+        self._starts = [start, *ends[:-1]]
+        lines = list(zip(self._starts, ends, strict=True))
+        self._lengths = [math.dist(*line) for line in lines]
+        self._before = [sum(self._lengths[:i]) for i in range(len(lines))]
+        self._headings = [
+            (end - begin) / length if length else np.zeros(2)
+            for (begin, end), length in zip(lines, self._lengths, strict=True)
+        ]
+        self.length = self._before[-1] + self._lengths[-1]
+
+    def at(self, gone: float) -> np.ndarray:
+        i = self._line(gone)
+        place: np.ndarray = self._starts[i] + self._headings[i] * (gone - self._before[i])
+        return place
+
+    def heading(self, gone: float) -> np.ndarray:
+        return self._headings[self._line(gone)]
+
+    def free(self, ball: np.ndarray, distance: float, end: float = math.inf) -> float | None:
+        """How far the agent gets before it is within `distance` of the ball; None: all the way, or to `end`."""
+        for start, heading, length, before in zip(
+            self._starts, self._headings, self._lengths, self._before, strict=True
+        ):
+            part = _free_length(start, heading, min(length, end - before), ball, distance)
+            if part is not None:
+                return before + part
+        return None
+
+    def _line(self, gone: float) -> int:
+        return max(bisect.bisect_right(self._before, gone) - 1, 0)
 
 
 def _free_length(

@@ -7,27 +7,27 @@ import numpy as np
 
 from palpate.envs.simulator import engine
 from palpate.envs.simulator.renderer import FINE_FROM, Renderer, require_picture_size, shared
-from palpate.envs.soccer.config import CAMERAS, FIRST_PERSON, SCALE
+from palpate.envs.soccer.config import CAMERAS, FIGURE_FACES, SCALE
 from palpate.envs.soccer.scene import AGENT_GROUP, FAST, FINE, build
 
 
 def draw(
-    states: tuple[np.ndarray, np.ndarray, np.ndarray],
+    states: dict[str, np.ndarray],
     cameras: tuple[str, ...],
     width: int,
     height: int,
     shadows: bool,
 ) -> np.ndarray:
-    """Pictures [b, v, h, w, 3] uint8 of states: agents [b, 2], balls [b, 2] and their orientations [b, 4]."""
+    """Pictures [b, v, h, w, 3] uint8 of states [b, ...], by the names of the arguments of `pose`."""
     for name in cameras:
         if name not in CAMERAS:
             raise ValueError(f"camera is {name!r}; allowed are {', '.join(map(repr, CAMERAS))}")
     require_picture_size(width, height)
     renderer = _renderer(max(width, height), shadows)
     renderer.focus(width, height)
-    pictures = np.empty((len(states[0]), len(cameras), height, width, 3), np.uint8)
-    for i, state in enumerate(zip(*states, strict=True)):
-        pose(renderer, *state)
+    pictures = np.empty((len(states["agent"]), len(cameras), height, width, 3), np.uint8)
+    for i in range(len(pictures)):
+        pose(renderer, **{name: x[i] for name, x in states.items()})
         for v, name in enumerate(cameras):
             pictures[i, v] = shoot(renderer, name)
     return pictures
@@ -38,15 +38,17 @@ def drawn_by(side: int, shadows: bool) -> str:
     return _renderer(side, shadows).name()
 
 
-def pose(renderer: Renderer, agent: np.ndarray, ball: np.ndarray, orientation: np.ndarray) -> None:
+def pose(
+    renderer: Renderer, agent: np.ndarray, ball: np.ndarray, orientation: np.ndarray, heading: float = FIGURE_FACES
+) -> None:
     """Move the bodies to one state in the unit square."""
-    height = renderer.model.qpos0[4]
-    renderer.pose(np.concatenate(((agent - 0.5) * SCALE, (ball - 0.5) * SCALE, [height], orientation)))
+    turn, height = heading - FIGURE_FACES, renderer.model.qpos0[5]
+    renderer.pose(np.concatenate(((agent - 0.5) * SCALE, [turn], (ball - 0.5) * SCALE, [height], orientation)))
 
 
 def shoot(renderer: Renderer, camera: str) -> np.ndarray:
     """Cameras on the agent look at the sky too, and would see its hair from inside."""
-    on_agent = camera in FIRST_PERSON
+    on_agent = camera not in ("third", "above")
     return renderer.shoot(CAMERAS.index(camera), sky=on_agent, without=AGENT_GROUP if on_agent else None)
 
 

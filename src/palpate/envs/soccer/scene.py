@@ -18,7 +18,9 @@ from palpate.envs.soccer import textures
 from palpate.envs.soccer.config import (
     ABOVE_RANGE,
     AGENT_RADIUS,
+    AROUND,
     BALL_RADIUS,
+    FIGURE_FACES,
     FIRST_PERSON,
     GOAL_DEPTH,
     GOAL_MOUTH,
@@ -52,6 +54,7 @@ FINE = Look(samples=4, slices=40, stacks=24)  # for the eye
 AGENT_GROUP = 2  # of geoms, so that the agent's own cameras can leave out its figure
 EYE_HEIGHT = 4.5  # of the mast that the agent carries
 EYE_PITCH = math.radians(45)  # downwards: from the horizon to the feet, so that the ball is in view everywhere
+AHEAD_FOVY = 120  # degrees, of the one camera ahead
 EDGE = SCALE * textures.FIELD_SIDE / 2  # where the boards stand
 HORIZON = 40.0
 GOAL_HEIGHT = 1.3
@@ -67,7 +70,8 @@ FIGURE_RADIUS = 0.5  # of the figure as it is drawn below; it is scaled to the a
 
 
 def build(mujoco: Any, look: Look, shadows: bool) -> Any:
-    """The compiled model, textures in place; `qpos` as in `physics`."""
+    """The compiled model, textures in place; `qpos` is the agent's x, y and turn, then the ball's position and
+    orientation."""
     model = mujoco.MjModel.from_xml_string(_mjcf(look, shadows))
     for name, texels in textures.painted().items():
         start = model.tex_adr[mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_TEXTURE, name)]
@@ -106,8 +110,14 @@ def _mjcf(look: Look, shadows: bool) -> str:
     <body name="agent">
       <joint type="slide" axis="1 0 0"/>
       <joint type="slide" axis="0 1 0"/>
-      {_lines(_player())}
-      {_lines(_eyes())}
+      <inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+      {_lines(_eyes(FIRST_PERSON, 0.0))}
+      <body name="facing">
+        <joint type="hinge" axis="0 0 1"/>
+        {_lines(_player())}
+        {_lines(_eyes(AROUND, FIGURE_FACES))}
+        {_camera("ahead", (0.0, 0.0, EYE_HEIGHT), (0.0, -1.0, EYE_HEIGHT - math.tan(EYE_PITCH)), AHEAD_FOVY)}
+      </body>
     </body>
     <body name="ball" pos="0 0 {ball}">
       <freejoint/>
@@ -151,8 +161,10 @@ def _numbers(*values: float) -> str:
     return " ".join(f"{v:.9g}" for v in values)
 
 
-def _eyes() -> Iterable[str]:
-    for name, (x, y) in zip(FIRST_PERSON, ((1, 0), (0, 1), (-1, 0), (0, -1)), strict=True):
+def _eyes(names: Iterable[str], first: float) -> Iterable[str]:
+    """Cameras to four sides; the first looks in the direction `first`, the others follow to the left."""
+    for i, name in enumerate(names):
+        x, y = (round(f(first + i * math.pi / 2)) for f in (math.cos, math.sin))
         yield _camera(name, (0.0, 0.0, EYE_HEIGHT), (x, y, EYE_HEIGHT - math.tan(EYE_PITCH)), 90)
 
 

@@ -13,8 +13,17 @@ import numpy as np
 
 from palpate.envs.simulator.world import Simulated, stacked
 from palpate.envs.soccer import renderer
-from palpate.envs.soccer.config import AGENT_RANGE, FENCE_RANGE, FIRST_PERSON, GAP, REACH, VERSION, SoccerConfig
-from palpate.envs.soccer.physics import Outcome, Physics, fence
+from palpate.envs.soccer.config import (
+    AGENT_RANGE,
+    FENCE_RANGE,
+    FIRST_PERSON,
+    GAP,
+    REACH,
+    VERSION,
+    DrivingConfig,
+    SoccerConfig,
+)
+from palpate.envs.soccer.physics import Physics, fence
 
 
 class Scene(NamedTuple):
@@ -50,22 +59,57 @@ class Rows(NamedTuple):
     dropped: dict[str, int]
 
 
-@final
-class Soccer(Simulated):
-    """The world: `states` are random triples, `rows` the same with pictures."""
+class OnField(Simulated):
+    """What the worlds with a ball on this field have in common."""
 
     agent_range = AGENT_RANGE
     faults = ("unsettled", "grazing")
 
-    def __init__(self, config: SoccerConfig | None = None) -> None:
-        config = config or SoccerConfig()
-        super().__init__(config, Physics(config.agent_speed), ("third",) if config.view == "third" else FIRST_PERSON)
-        self.observation_shape = (3 * len(self.cameras), config.size, config.size)
+    def __init__(self, config: SoccerConfig | DrivingConfig, physics: Any, cameras: tuple[str, ...]) -> None:
+        super().__init__(config, physics, cameras)
+        self.observation_shape = (3 * len(cameras), config.size, config.size)
         self._normals, self._offsets = fence()
 
     def settings(self) -> dict[str, Any]:
         """The settings that determine the rows of a seed."""
         return asdict(self.config) | {"world_version": VERSION}
+
+    def render(self, scene: Any, camera: str = "third", width: int = 640, height: int = 480) -> np.ndarray:
+        """Scenes from one of `CAMERAS`: [b, h, w, 3] uint8."""
+        return self._draw(scene, (camera,), width, height)[:, 0]
+
+    def drawn_by(self) -> str:
+        """OpenGL's name for what draws the observations: a GPU, or a software renderer."""
+        self._require_open()
+        return renderer.drawn_by(self.config.size, self.config.shadows)
+
+    def balls(self, agent: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Random positions [k, 2] and orientations [k, 4] of balls, and whether they lie inside the fence and apart
+        from the agents [k, 2]."""
+        position = rng.uniform(*FENCE_RANGE, agent.shape).astype(np.float32)
+        orientation = rng.normal(size=(len(agent), 4))
+        orientation = (orientation / np.linalg.norm(orientation, axis=1, keepdims=True)).astype(np.float32)
+        inside = ((position - 0.5) @ self._normals.T < self._offsets - GAP).all(1)
+        apart = np.linalg.norm(agent - position, axis=1) > REACH + GAP
+        return position, orientation, inside & apart
+
+    def _fault(self, outcome: Any) -> str:
+        return "" if outcome.settled and not outcome.grazing else "grazing" if outcome.settled else "unsettled"
+
+    def _draw(self, scene: Any, cameras: tuple[str, ...], width: int, height: int) -> np.ndarray:
+        self._require_open()
+        heading = {"heading": scene.heading} if hasattr(scene, "heading") else {}
+        states = {"agent": scene.agent, "ball": scene.object, "orientation": scene.orientation, **heading}
+        return renderer.draw(states, cameras, width, height, self.config.shadows)
+
+
+@final
+class Soccer(OnField):
+    """The world: `states` are random triples, `rows` the same with pictures."""
+
+    def __init__(self, config: SoccerConfig | None = None) -> None:
+        config = config or SoccerConfig()
+        super().__init__(config, Physics(config.agent_speed), ("third",) if config.view == "third" else FIRST_PERSON)
 
     def states(self, seed: int, start: int, stop: int) -> Triples:
         """Triples `start` to `stop` of this seed."""
@@ -84,35 +128,19 @@ class Soccer(Simulated):
         pictures = self.observe(before), triples.action, self.observe(after)
         return Rows(*pictures, *before[:2], *after[:2], triples.contact, triples.dropped)
 
-    def render(self, scene: Scene, camera: str = "third", width: int = 640, height: int = 480) -> np.ndarray:
-        """Scenes from one of `CAMERAS`: [b, h, w, 3] uint8."""
-        return self._draw(scene, (camera,), width, height)[:, 0]
-
-    def drawn_by(self) -> str:
-        """OpenGL's name for what draws the observations: a GPU, or a software renderer."""
-        self._require_open()
-        return renderer.drawn_by(self.config.size, self.config.shadows)
-
     def touches(self, scene: Scene, target: np.ndarray) -> np.ndarray:
         """Whether discs of the bodies' radii touch on the agent's path to `target` [b, 2]: [b] bool."""
-        move, offset = target - scene.agent, scene.object - scene.agent
-        share = (offset * move).sum(1) / np.maximum((move * move).sum(1), 1e-20)
-        nearest = np.linalg.norm(offset - np.clip(share, 0, 1)[:, None] * move, axis=1)
-        return nearest <= REACH
+        return nearest(scene.agent, target - scene.agent, scene.object) <= REACH
 
     def _propose(self, rng: np.random.Generator) -> tuple[Scene, np.ndarray]:
         agent, target = self._paths(rng)
-        position = rng.uniform(*FENCE_RANGE, agent.shape).astype(np.float32)
-        orientation = rng.normal(size=(len(agent), 4))
-        orientation = (orientation / np.linalg.norm(orientation, axis=1, keepdims=True)).astype(np.float32)
-        inside = ((position - 0.5) @ self._normals.T < self._offsets - GAP).all(1)
-        apart = np.linalg.norm(agent - position, axis=1) > REACH + GAP
-        keep = inside & apart
+        position, orientation, keep = self.balls(agent, rng)
         return Scene(agent[keep], position[keep], orientation[keep]), target[keep]
 
-    def _fault(self, outcome: Outcome) -> str:
-        return "" if outcome.settled and not outcome.grazing else "grazing" if outcome.settled else "unsettled"
 
-    def _draw(self, scene: Scene, cameras: tuple[str, ...], width: int, height: int) -> np.ndarray:
-        self._require_open()
-        return renderer.draw(scene, cameras, width, height, self.config.shadows)
+def nearest(start: np.ndarray, move: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Distance [...] of the segments from `start` [..., 2] along `move` [..., 2] to a place [..., 2]."""
+    offset = place - start
+    share = (offset * move).sum(-1) / np.maximum((move * move).sum(-1), 1e-20)
+    found: np.ndarray = np.linalg.norm(offset - np.clip(share, 0, 1)[..., None] * move, axis=-1)
+    return found
