@@ -299,5 +299,5 @@ def test_wrong_options() -> None:
         world("palpate/Lidar-v0", noise=-0.1)
     with pytest.raises(ValueError, match="there is no option 'size'; this world has rays, noise, contact_share"):
         world("palpate/Lidar-v0", size=32)
-    with pytest.raises(ValueError, match="group is 'translations'; the actions of palpate/LidarTurning-v0 need 'se2'"):
+    with pytest.raises(ValueError, match="the actions are moves along the agent's own axes: give group='se2'"):
         palpate.fit("palpate/LidarTurning-v0", steps=1)
