@@ -18,7 +18,7 @@ from palpate.groups.se2 import SE2
 from palpate.groups.se3 import SE3
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "guide" / "turning.md").read_text(encoding="utf-8")
-MOVES, USE, MOTIONS, IN_SPACE = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+MOVES, USE, PARTS, MOTIONS, IN_SPACE = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
 @pytest.mark.slow
@@ -37,6 +37,11 @@ def test_moves_are_computed_from_poses() -> None:
     pose = np.random.default_rng(0).normal(size=(50, 3)) * (1, 1, 3)
     group, z = SE2(), SE2().posed(torch.from_numpy(pose))
     assert_close(torch.from_numpy(room["moves"](pose)), group.between(z[:-1], z[1:]))
+    exec(PARTS, room)
+    parts = torch.from_numpy(room["sub_steps"](pose, 4))
+    assert parts.shape == (12, 4, 3)
+    whole = group.act(z[:48:4], group.compose(parts))
+    assert_close(whole, z[4:49:4])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # findings of a run of a few steps

@@ -33,6 +33,7 @@ class Facts(NamedTuple):
     triples: int | None  # of a data set; None: a streamed world
     steerable: bool  # a streamed world in which moves can be chosen
     device: str
+    substeps: int = 1  # of an action
 
     @property
     def picture(self) -> bool:

@@ -95,7 +95,9 @@ class ModelConfig:
     n: int
     """Dimension of positions."""
     actions: int | None = None
-    """Numbers of an action. Default: n."""
+    """Numbers of an action, or of each of its sub-steps. Default: n."""
+    substeps: int = 1
+    """Sub-steps of an action."""
     shrink: int = 1
     """Side, in pixels, of the squares over which pictures are averaged."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -106,6 +108,7 @@ class ModelConfig:
         _require(len(shape) in (1, 3) and sizes, "observation_shape", list(shape), "1 or 3 sizes, of 1 to 2**20")
         _require(_whole(self.n, 1, 64), "the action's dimension", self.n, "1 to 64")
         _require(self.actions is None or _whole(self.actions, 1, 64), "actions", self.actions, "1 to 64")
+        _require(_whole(self.substeps, 1, 64), "the number of sub-steps", self.substeps, "1 to 64")
         _require(self.objective.dimension(self.action_width) == self.n, "n", self.n, "that of the group")
         encoders, kind = (("small", "resnet18"), "pictures") if self.picture else (("mlp",), "vectors")
         _require(self.encoder in encoders, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, encoders)))
@@ -116,8 +119,13 @@ class ModelConfig:
 
     @property
     def action_width(self) -> int:
-        """Numbers of an action."""
+        """Numbers of an action, or of each of its sub-steps."""
         return self.n if self.actions is None else self.actions
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of an action: (numbers,), or (sub-steps, numbers of each)."""
+        return (self.action_width,) if self.substeps == 1 else (self.substeps, self.action_width)
 
     @property
     def picture(self) -> bool:

@@ -101,7 +101,7 @@ def _reading(given: LogOptions, model: Any, log: Path) -> tuple[LogOptions, dict
 
 def require_fit(model: Representation, triples: Transitions) -> None:
     """Refuse a model without positions, and a log whose observations or actions differ from the model's."""
-    config, width = model.config, model.model.group.action_width
+    config = model.config
     if not (model.model.places_object and model.model.tells_apart):
         raise ValueError(
             f"method is {config.method!r}, which gives no positions in the action's unit; use a model of method "
@@ -114,8 +114,9 @@ def require_fit(model: Representation, triples: Transitions) -> None:
             f"the log has observations {shape} {dtype}, and the model was trained on {config.observation_shape} "
             f"{config.observation_dtype}; give the log, or the observation, that it was trained on"
         )
-    if triples.n != width:
-        raise ValueError(f"the log has actions of {triples.n} numbers, and the model was trained on {width}")
+    if triples.action_shape != config.action_shape:
+        theirs, ours = (" sub-steps of ".join(map(str, shape)) for shape in (triples.action_shape, config.action_shape))
+        raise ValueError(f"the log has actions of {theirs} numbers, and the model was trained on {ours}")
 
 
 def positions(model: Representation, triples: Transitions) -> Iterator[tuple[int, Columns]]:

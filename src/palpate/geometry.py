@@ -3,6 +3,7 @@
 Legend: n ambient dimension; `...` any batch shape, for instance [b] or [b, k] for k objects.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -68,6 +69,12 @@ class Polyline(NamedTuple):
 
 
 Path: TypeAlias = Segment | Polyline
+
+
+def joined(paths: Sequence[Path]) -> Path:
+    """One path for several, each of which begins where the one before it ends."""
+    first, *others = (path.corners for path in paths)
+    return paths[0] if not others else Polyline(torch.cat((first, *(each[..., 1:, :] for each in others)), -2))
 
 
 def beside_objects(path: Path) -> Path:

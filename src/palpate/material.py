@@ -112,7 +112,8 @@ def log_options(data: Transitions | Labelled | World) -> dict[str, Any]:
 def facts_of(data: Transitions | Labelled | World, device: torch.device) -> Facts:
     if isinstance(data, Transitions | Labelled):
         triples = triples_of(data)
-        return Facts(triples.observation_shape, triples.n, len(triples), False, device.type)
+        shape, count = triples.observation_shape, triples.substeps
+        return Facts(shape, triples.n, len(triples), False, device.type, count)
     return Facts(tuple(data.observation_shape), data.n, None, isinstance(data, SteerableWorld), device.type)
 
 

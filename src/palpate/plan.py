@@ -82,6 +82,7 @@ def plan(asked: Asked, facts: Facts) -> Plan:
         observation_shape=facts.shape,
         n=n,
         actions=facts.n,
+        substeps=facts.substeps,
         shrink=chosen["shrink"],
         objective=replace(asked.scene, **{name: chosen[name] for name in OF_OBJECTIVE if name in chosen}),
     )

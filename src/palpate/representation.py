@@ -220,7 +220,10 @@ class Representation:
         return self._like(observation, answer[:, 0] if answer.shape[1] == 1 else answer)
 
     def _actions(self, action: Any) -> Iterator[Tensor]:
-        actions = _vectors("action", as_actions(action), len(action), self.model.group.action_width)
+        given = as_actions(action)
+        if given.shape[1:] == self.config.action_shape:  # sub-steps may also be one after the other
+            given = np.reshape(given, (len(given), -1))
+        actions = _vectors("action", given, len(action), self.model.group.action_width)
         self.model.inputs.require_finite(actions)
         return self._blocks(actions)
 

@@ -131,7 +131,7 @@ class TestInput:
         ("change", "message"),
         [
             ({"action": np.ones((39, 2))}, "observation has 40 rows, action 39 and next_observation 40"),
-            ({"action": np.ones((40, 2, 1))}, r"action has shape \(40, 2, 1\); allowed are \[N, n\]"),
+            ({"action": np.ones((40, 2, 1, 1))}, r"action has shape \(40, 2, 1, 1\); allowed are \[N, n\]"),
             ({"action": np.ones((40, 0))}, r"action has shape \(40, 0\), which is empty"),
             ({"action": np.ones((40, 2), complex)}, "action has dtype complex128"),
             ({"action": [[1.0], [1.0, 2.0]]}, "action is not an array: .*same shape"),

@@ -37,7 +37,7 @@ class Recent(nn.Module):
         super().__init__()
         self.group, n = group, group.n
         self.start = nn.Buffer(torch.zeros(WINDOW, group.pose_width))
-        self.action = nn.Buffer(torch.zeros(WINDOW, group.complete(torch.zeros(group.action_width)).shape[-1]))
+        self.action = nn.Buffer(torch.zeros(WINDOW, group.scaled(torch.zeros(group.action_width), 1.0).shape[-1]))
         self.object = nn.Buffer(torch.zeros(WINDOW, count, n))
         self.clearance = nn.Buffer(torch.zeros(WINDOW, count))  # of the paths; NaN since an object was moved
         self.apart = nn.Buffer(torch.zeros(WINDOW, count, 2 * n))  # objects relative to the agent, in o and in o'

@@ -42,21 +42,22 @@ def as_array(field: str, value: Array) -> Any:
 
 
 def as_actions(value: Array) -> Any:
-    """Actions as an array; a rigid motion [N, 4, 4] becomes 6 numbers, a displacement and a rotation vector.
+    """Actions as an array; rigid motions [N, 4, 4] or [N, m, 4, 4] become 6 numbers each, a displacement and a rotation
+    vector.
 
     The matrix of an action is the agent's pose after the move, seen from its pose before.
     """
     a = as_array("action", value)
-    if a.shape[1:] != (4, 4):
+    if a.shape[-2:] != (4, 4) or a.ndim not in (3, 4):
         return a
-    matrices = np.asarray(a[...]).astype(np.float64)
-    require_rigid("action", matrices)
+    matrices = np.asarray(a[...]).astype(np.float64).reshape(-1, 4, 4)
+    require_rigid("action", matrices, math.prod(a.shape[1:-2]))
     turn = vector_of(torch.from_numpy(matrices[:, :3, :3])).numpy()
-    return np.concatenate((matrices[:, :3, 3], turn), 1)
+    return np.concatenate((matrices[:, :3, 3], turn), 1).reshape(*a.shape[:-2], 6)
 
 
-def require_rigid(field: str, matrices: np.ndarray) -> None:
-    """Refuse matrices [N, 4, 4] that are no rigid motions."""
+def require_rigid(field: str, matrices: np.ndarray, each: int = 1) -> None:
+    """Refuse matrices [N, 4, 4] that are no rigid motions; a row has so many of them."""
     rotation = matrices[:, :3, :3]
     off = np.abs(rotation @ rotation.swapaxes(1, 2) - np.eye(3)).max((1, 2))
     off = np.maximum(off, np.abs(matrices[:, 3] - (0, 0, 0, 1)).max(1))
@@ -64,7 +65,7 @@ def require_rigid(field: str, matrices: np.ndarray) -> None:
     if bad.any():
         row = int(bad.argmax())
         raise ValueError(
-            f"{field} is {matrices[row].round(3).tolist()} in row {row}, which is no rigid motion; allowed are "
+            f"{field} is {matrices[row].round(3).tolist()} in row {row // each}, which is no rigid motion; allowed are "
             "matrices of a rotation and a displacement, with the last row 0, 0, 0, 1"
         )
 
@@ -75,8 +76,11 @@ def require_shapes(o: Any, a: Any, o_next: Any) -> None:
             f"observation has shape {o.shape}; allowed are vectors [N, f], pictures [N, h, w], [N, h, w, c] or "
             "[N, c, h, w], and views [N, v, h, w, c] or [N, v, c, h, w]"
         )
-    if a.ndim not in (1, 2):
-        raise ValueError(f"action has shape {a.shape}; allowed are [N, n], [N] for n = 1, or matrices [N, 4, 4]")
+    if a.ndim not in (1, 2, 3):
+        raise ValueError(
+            f"action has shape {a.shape}; allowed are [N, n], [N] for n = 1, or matrices [N, 4, 4]; with m sub-steps "
+            "each [N, m, n] or [N, m, 4, 4]"
+        )
     if o_next.shape[1:] != o.shape[1:] or o_next.dtype != o.dtype:
         raise ValueError(
             f"next_observation is {o_next.dtype} of shape {o_next.shape}, observation {o.dtype} of shape {o.shape}; "

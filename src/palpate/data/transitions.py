@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     """Rows of triples in the canonical layout: uint8 stays uint8, every other number is float32."""
 
     o: Tensor  # [b, c, h, w], views stacked on the channels; or [b, f]
-    a: Tensor  # [b, n]
+    a: Tensor  # [b, n], or [b, m n] for m sub-steps
     o_next: Tensor  # as o
 
     @property
@@ -65,7 +65,8 @@ class Transitions:
     Observations may be vectors [N, f], grey pictures [N, h, w], pictures [N, h, w, c] or [N, c, h, w], or views
     [N, v, h, w, c] or [N, v, c, h, w]. They are referred to, not copied, and converted when rows are read. Actions are
     [N, n]. For group="se3" they may be matrices [N, 4, 4], the agent's pose after a move seen from before; they become
-    6 numbers.
+    6 numbers. A move that was recorded in m parts has an action [N, m, n], or [N, m, 4, 4]: sub-steps, one after the
+    other.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Transitions:
         self._channel_last = arrays.is_channel_last(o.shape, layout)
         self._dtype = np.uint8 if o.dtype == np.uint8 else np.float32
         self._action = as_float32(a[...]).reshape(len(a), -1)
+        self.substeps = a.shape[1] if a.ndim == 3 else 1
         self._episode = None if episode is None else arrays.as_episodes(episode, len(a))
         self._index: np.ndarray | None = None  # the rows of a subset
         self._file: h5py.File | Frames | None = None
@@ -147,10 +149,10 @@ class Transitions:
         observations, by a mask or by row numbers. Nothing is copied, and `split` keeps episodes whole.
         """
         o, a = as_array("observation", observation), arrays.as_actions(action)
-        if a.ndim not in (1, 2) or o.ndim < 2 or len(o) < 2:
+        if a.ndim not in (1, 2, 3) or o.ndim < 2 or len(o) < 2:
             raise ValueError(
                 f"observation has shape {o.shape} and action {a.shape}; allowed are two or more observations, and "
-                "actions [T, n]"
+                "actions [T, n] or [T, m, n]"
             )
         rows, actions, episode = pair(last_rows(episode_end, len(o)), len(a), len(o))
         moved = np.zeros((len(o), *a.shape[1:]), np.float32)
@@ -296,16 +298,22 @@ class Transitions:
         shape = list(self.observation_shape)
         return (
             f"Transitions({len(self):,} triples from {self._source}, observation {np.dtype(self._dtype)} {shape}, "
-            f"action of dimension {self.n})"
+            f"action {list(self.action_shape)})"
         )
 
     @property
     def n(self) -> int:
-        return self._action.shape[1]
+        """Numbers of an action, or of each of its sub-steps."""
+        return self._action.shape[1] // self.substeps
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of an action: (n,), or (m, n) with sub-steps."""
+        return (self.n,) if self.substeps == 1 else (self.substeps, self.n)
 
     @property
     def action(self) -> Tensor:
-        """All actions, [N, n]."""
+        """All actions, [N, n]; sub-steps are one after the other, [N, m n]."""
         return torch.from_numpy(self._action if self._index is None else self._action[self._index])
 
     @property
@@ -341,11 +349,12 @@ class Transitions:
     def columns(self, index: Index) -> dict[str, np.ndarray]:
         """Copies of these rows as the columns of a file."""
         columns = {name: x.numpy() for name, x in zip(FIELDS, self.rows(index), strict=True)}
+        columns["action"] = columns["action"].reshape(-1, *self.action_shape)
         return columns if self.episode is None else columns | {"episode": self.episode[index].numpy()}
 
     def shared_with(self, other: "Transitions") -> float:
         """Share of these rows that `other` holds too, estimated from some rows; 0 if actions often repeat."""
-        if self.observation_shape != other.observation_shape or self.n != other.n:
+        if (self.observation_shape, self.action_shape) != (other.observation_shape, other.action_shape):
             return 0.0
         looked_at = range(0, len(self), -(-len(self) // COMPARED))
         mine, theirs, shared = self.action, other.action, 0

@@ -178,7 +178,8 @@ def measure_arrays(triples: Transitions, pair: np.ndarray, group: Group) -> dict
     moved = is_motion(move, unit)
     # The eigenvalue of an unused axis may be slightly negative, and its root NaN.
     if not group.turns:  # an agent that turns need not move sideways
-        spread = np.sqrt(np.linalg.eigvalsh(a.T @ a / len(a)).clip(min=0))
+        way = group.displacement(action).numpy()
+        spread = np.sqrt(np.linalg.eigvalsh(way.T @ way / len(way)).clip(min=0))
         seen["flattest_axis"] = float(spread[0] / spread[-1])
     return seen | {
         "idle": float(1 - moved.mean()),

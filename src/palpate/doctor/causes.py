@@ -14,6 +14,7 @@ from palpate.doctor.following import followed, held_outputs
 from palpate.doctor.probe import Trial, chosen, small
 from palpate.doctor.verdict import FOLLOWS
 from palpate.findings import Finding
+from palpate.groups import group_of_actions
 from palpate.quality import examine
 
 CAUSE_SECONDS = 20.0  # of this thread
@@ -66,7 +67,8 @@ def small_shift(
     inner = np.flatnonzero((held > 0) & goes_on[held] & goes_on[held - 1])
     if len(inner) < FEWEST_HELD:
         return [], {}
-    seen, group, action = examine(trial.model, trial.held), trial.model.group, triples.action.double().numpy()
+    seen, group = examine(trial.model, trial.held), trial.model.group
+    action = group.complete(triples.action.double()).numpy()
     assert seen is not None
     moved = group.between(seen.agent, seen.agent_next)[inner].double().numpy().reshape(-1)
     at = held[inner]
@@ -130,11 +132,13 @@ def residuals(triples: Transitions, inner: np.ndarray) -> dict[str, float]:
 
     One network has an output for each candidate. Training makes each output move by its candidate.
     """
-    action = triples.action.numpy()
+    group = group_of_actions(triples.action_shape, ObjectiveConfig())
+    action = group.complete(triples.action).numpy()
     rows = inner[chosen(len(inner))]
     beside = np.stack((action[rows - 1], action[rows], action[rows + 1]), 1)  # [b, 3, n]
     mixed = np.einsum("hr,brn->bhn", np.array(list(CANDIDATES.values()), np.float32), beside)
-    trial = Trial(small(triples, inner), time.thread_time() + CAUSE_SECONDS, progress=False, scene=ObjectiveConfig())
+    deadline = time.thread_time() + CAUSE_SECONDS
+    trial = Trial(small(triples, inner), deadline, False, ObjectiveConfig(), triples.substeps)
     held, kept = (torch.from_numpy(mixed)[part] for part in (trial.held_rows, trial.kept_rows))
     scale = kept.square().sum(2).mean(0).sqrt().clamp(min=1e-30)[:, None]  # [h, 1]
     target = (kept / scale).flatten(1)

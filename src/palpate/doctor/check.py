@@ -93,7 +93,7 @@ def check(
     scene = ObjectiveConfig(group=group, motion=motion)
     scene.dimension(data.n)  # refuses actions that are not the group's
     pair = fingerprints(data)
-    of_actions = group_of_actions(data.n, scene)
+    of_actions = group_of_actions(data.action_shape, scene)
     measured = measure_arrays(data, pair, of_actions)
     findings = [finding for rule in ARRAY_RULES for finding in rule.judge(measured)] + note(data)
     rows = examples(findings, Arrays(data, pair, of_actions).shows)
@@ -114,7 +114,7 @@ def check(
 def _look(triples: Transitions, follows: np.ndarray, progress: bool, scene: ObjectiveConfig) -> Checkup:
     """What a short training run finds. It is not `probed` if the run was too short to be judged."""
     deadline = time.thread_time() + SECONDS
-    trial = Trial(small(triples, np.arange(len(triples))), deadline, progress, scene)
+    trial = Trial(small(triples, np.arange(len(triples))), deadline, progress, scene, triples.substeps)
     trial.train(first=True)
     seen = trial.measure()
     if trial.done and undecided(seen) and trial.train(first=False):

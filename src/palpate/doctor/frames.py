@@ -22,7 +22,6 @@ from palpate.doctor.verdict import FOLLOWS
 from palpate.findings import Finding, Rule
 from palpate.groups import group_of_actions
 from palpate.groups.base import Group
-from palpate.groups.translations import Translations
 from palpate.objectives.equivariance import equivariance
 from palpate.rotations import turned_by
 
@@ -116,8 +115,8 @@ def residuals(triples: Transitions, scene: ObjectiveConfig) -> tuple[dict[str, f
     """Residual of each reading, relative to the actions' size, on rows that were not trained on; and whether there was
     time for all steps. Lengths are learned sooner than directions."""
     rows, deadline = small(triples, np.arange(len(triples))), time.thread_time() + FRAME_SECONDS
-    trial = Trial(rows, deadline, progress=False, scene=scene)
-    found = readings(trial.kept.a, scene)
+    trial = Trial(rows, deadline, progress=False, scene=scene, substeps=triples.substeps)
+    found = readings(trial.kept.a, triples.action_shape, scene)
     widths = [reading.width for reading in found.values()]
 
     def left(before: Tensor, after: Tensor, a: Tensor) -> Tensor:
@@ -133,19 +132,23 @@ def residuals(triples: Transitions, scene: ObjectiveConfig) -> tuple[dict[str, f
     return dict(zip(found, left_over, strict=True)), trial.followed
 
 
-def readings(kept: Tensor, scene: ObjectiveConfig) -> dict[str, Reading]:
-    """What actions such as `kept` [b, n] may be."""
-    count, turning = kept.shape[1], _own(kept.shape[1], scene)
+def readings(kept: Tensor, shape: tuple[int, ...], scene: ObjectiveConfig) -> dict[str, Reading]:
+    """What actions such as `kept` [b, ...] of this shape may be."""
+    (*parts, count), turning = shape, _own(shape[-1], scene)
     assert turning is not None
-    own = group_of_actions(count, turning)
+    own, fixed = group_of_actions(shape, turning), ObjectiveConfig()
 
     def with_turns(change: Change) -> Reading:
-        return _reading(kept, own, lambda a: torch.cat((a[:, : -own.turn_width], change(a[:, -own.turn_width :])), 1))
+        return each(own, lambda a: torch.cat((a[..., : -own.turn_width], change(a[..., -own.turn_width :])), -1))
+
+    def each(group: Group, change: Change) -> Reading:
+        """With a change of each sub-step."""
+        return _reading(kept, group, lambda a: change(a.unflatten(1, (*parts, count))).flatten(1))
 
     # Of readings that fit about equally well, the first is taken.
-    found = {"fixed axes": _reading(kept, Translations(own.n), lambda a: a[:, : own.n])}
+    found = {"fixed axes": each(group_of_actions((*parts, own.n), fixed), lambda a: a[..., : own.n])}
     if not scene.turns:
-        found["fixed axes"] = _reading(kept, Translations(count))
+        found["fixed axes"] = _reading(kept, group_of_actions(shape, fixed))
     elif count == own.n + own.turn_width:  # of two numbers, a mirrored plane has the opposite turns
         found["mirrored"] = with_turns(torch.neg)
     found["own axes"] = with_turns(lambda turn: turn)
@@ -163,6 +166,7 @@ def _left_of_group(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Te
 
 def _left_of_fixed_turns(group: Group, raw: Tensor, raw_next: Tensor, a: Tensor) -> Tensor:
     """Squared residuals `[b]` of moves along the agent's own axes that turn it about fixed axes."""
+    a = group.complete(a)
     z, z_next, turn = group.pose(raw), group.pose(raw_next), a[:, -group.turn_width :]
     axes, axes_next = group.rotation(z), group.rotation(z_next)
     assert axes is not None

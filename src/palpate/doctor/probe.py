@@ -37,7 +37,7 @@ LINKS = 8  # linked neighbours
 class Trial:
     """A small model, trained for a short time on some rows, and judged by the others."""
 
-    def __init__(self, rows: Batch, deadline: float, progress: bool, scene: ObjectiveConfig) -> None:
+    def __init__(self, rows: Batch, deadline: float, progress: bool, scene: ObjectiveConfig, substeps: int = 1) -> None:
         order = torch.randperm(len(rows.a), generator=torch.Generator().manual_seed(0))
         count = min(HELD_ROWS, len(order) // 5)
         self.held_rows, self.kept_rows = order[:count], order[count:]
@@ -45,12 +45,11 @@ class Trial:
         self.deadline, self.progress, self.steps, self.planned = deadline, progress, 0, 0
         self.followed = True  # whether `following.followed` had time for all its steps
         self.picture = rows.o.dim() == 4
-        unit = float(rows.a.square().sum(1).mean().sqrt())
         torch.manual_seed(0)
-        # In one dimension any radius will do: the position is not judged.
-        self.scene, actions = scene, rows.a.shape[1]
+        self.scene, actions = scene, rows.a.shape[1] // substeps
         n = scene.dimension(actions)
-        radius = unit / 4 if n == 1 else None
+        # In one dimension any radius will do: the position is not judged.
+        radius = float(rows.a.square().sum(1).mean().sqrt()) / 4 if n == 1 else None
         self.model = _Probe(
             ModelConfig(
                 encoder="small" if self.picture else "mlp",
@@ -58,6 +57,7 @@ class Trial:
                 observation_dtype="float32",
                 n=n,
                 actions=actions,
+                substeps=substeps,
                 objective=replace(scene, body="ball", radius=radius, refine=False, rest_floor=rest_floor(n)),
             )
         )

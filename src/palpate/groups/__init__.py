@@ -4,16 +4,23 @@ from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.groups.base import Group
 from palpate.groups.se2 import SE2
 from palpate.groups.se3 import SE3
+from palpate.groups.substeps import Substeps
 from palpate.groups.translations import Translations
 
 
 def make_group(config: ModelConfig) -> Group:
     """The group of a model's actions. No code outside this file chooses a group."""
-    return group_of_actions(config.action_width, config.objective)
+    return group_of_actions(config.action_shape, config.objective)
 
 
-def group_of_actions(count: int, scene: ObjectiveConfig) -> Group:
-    """The group of actions of so many numbers."""
+def group_of_actions(shape: tuple[int, ...], scene: ObjectiveConfig) -> Group:
+    """The group of actions of this shape: (numbers,), or (sub-steps, numbers of each)."""
+    *parts, count = shape
+    group = _group(count, scene)
+    return Substeps(group, parts[0]) if parts else group
+
+
+def _group(count: int, scene: ObjectiveConfig) -> Group:
     match scene.group:
         case "se2":
             return SE2(count, scene.motion)

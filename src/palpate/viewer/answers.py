@@ -84,10 +84,10 @@ def _path(model: Representation, row: Batch) -> Array | None:
 def require_fit(model: Representation, triples: Transitions) -> None:
     """Refuse triples whose observations or actions the model does not read."""
     theirs, ours = (
-        f"observations {shape} and actions of {width} numbers"
-        for shape, width in (
-            (triples.observation_shape, triples.n),
-            (model.config.observation_shape, model.model.group.action_width),
+        f"observations {shape} and actions of {' sub-steps of '.join(map(str, action))} numbers"
+        for shape, action in (
+            (triples.observation_shape, triples.action_shape),
+            (model.config.observation_shape, model.config.action_shape),
         )
     )
     if theirs != ours:

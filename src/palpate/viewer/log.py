@@ -82,7 +82,7 @@ class Log:
         if model is not None:
             require_fit(model, triples)
         self.scene = _scene(triples, model, group)
-        self._group = group_of_actions(triples.n, self.scene)
+        self._group = group_of_actions(triples.action_shape, self.scene)
         self._longest = float(self._group.displacement(triples.action).abs().max())  # largest number of any move
 
     def __len__(self) -> int:

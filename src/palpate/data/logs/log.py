@@ -206,7 +206,7 @@ def triples(log: Log, options: LogOptions, forward: Forward | None = None) -> Tr
 def _group(recorded: torch.Tensor, options: LogOptions) -> Group:
     """The group of the moves between recorded positions or poses [T, m]."""
     count = recorded.shape[1]
-    group = group_of_actions(count, ObjectiveConfig(group=options.group or "translations"))
+    group = group_of_actions((count,), ObjectiveConfig(group=options.group or "translations"))
     if group.turns and count != group.n + group.turn_width:
         numbers = "x, y, z and a rotation vector" if group.n == 3 else "x, y and the heading"
         needed = group.n + group.turn_width
