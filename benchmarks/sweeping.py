@@ -36,6 +36,8 @@ class Case(NamedTuple):
     reach: float = 0.15  # from the rod's middle line, or the disc's middle, to the middle of an object that it touches
     corner: bool = False  # drives straight, turns in place by 90 degrees, drives straight
     turns: bool = True  # otherwise headings are neither seen nor recorded
+    arm: bool = False  # a base that moves along fixed axes, and an arm that turns on it
+    middle: float = 0.0  # of the rod, ahead of the reference point
     recorded: bool = True  # sub-steps; otherwise the whole move alone
     body: str | None = None
 
@@ -45,6 +47,7 @@ CASES = {
     "disc, ball": Case(body="ball"),
     "rod": Case(half_length=0.15, reach=0.09),
     "rod, ball": Case(half_length=0.15, reach=0.09, body="ball"),
+    "arm": Case(half_length=0.12, reach=0.09, middle=0.12, arm=True),
     "corner": Case(corner=True),
     "corner, whole move": Case(corner=True, recorded=False),
     "displacements with a corner": Case(corner=True, turns=False),
@@ -92,22 +95,23 @@ def sample(case: Case, generator: torch.Generator) -> Triples:
         move = torch.stack([torch.stack(part, 1) for part in parts], 1)
     else:
         move = random_moves(agent, heading, target, rand(2), BORDER, "arc")[:, None]
-    places, headings = passed(agent, heading, move)
+    places, headings = passed(case, agent, heading, move)
     apart = distance(case, agent, heading, thing) > case.reach
     kept = apart & inside(places, *BORDER).all(1)
     contact = swept(case, places, headings, thing)
     return Triples(*(x[kept] for x in (agent, heading, thing, move, contact)))
 
 
-def passed(agent: Tensor, heading: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions [b, t, 2] and headings [b, t] along arcs [b, m, 3], one after the other."""
+def passed(case: Case, agent: Tensor, heading: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions [b, t, 2] and headings [b, t] along arcs [b, m, 3], one after the other; a base moves straight."""
     places, headings = [agent], [heading]
     for a in move.unbind(1):
         turn, start, facing = a[:, 2], places[-1], headings[-1]
         for i in range(1, PARTS + 1):
             share = i / PARTS
-            chord = share * torch.sinc(share * turn / (2 * math.pi)) / torch.sinc(turn / (2 * math.pi))
-            ahead = turned(chord[:, None] * a[:, :2], (share - 1) * turn / 2)
+            bent = turn * (not case.arm)
+            chord = share * torch.sinc(share * bent / (2 * math.pi)) / torch.sinc(bent / (2 * math.pi))
+            ahead = turned(chord[:, None] * a[:, :2], (share - 1) * bent / 2)
             places.append(start + turned(ahead, facing))
             headings.append(facing + share * turn)
     return torch.stack(places, 1), torch.stack(headings, 1)
@@ -116,7 +120,7 @@ def passed(agent: Tensor, heading: Tensor, move: Tensor) -> tuple[Tensor, Tensor
 def distance(case: Case, agent: Tensor, heading: Tensor, thing: Tensor) -> Tensor:
     """From the rod's middle line to the object's middle, `[...]`."""
     seen = turned(thing - agent, -heading)
-    beyond = (seen[..., :1].abs() - case.half_length).clamp(min=0)
+    beyond = ((seen[..., :1] - case.middle).abs() - case.half_length).clamp(min=0)
     return torch.cat((beyond, seen[..., 1:]), -1).norm(dim=-1)
 
 
@@ -131,7 +135,7 @@ def swept(case: Case, places: Tensor, headings: Tensor, thing: Tensor) -> Tensor
 
 def observed(case: Case, triples: Triples, generator: torch.Generator) -> Labelled:
     """The triples as vectors; touched objects land at random, apart from the robot."""
-    places, headings = passed(triples.agent, triples.heading, triples.move)
+    places, headings = passed(case, triples.agent, triples.heading, triples.move)
     agent_next, heading_next = places[:, -1], headings[:, -1]
     landed = BORDER[0] + (BORDER[1] - BORDER[0]) * torch.rand(len(agent_next), 64, 2, generator=generator)
     apart = distance(case, agent_next[:, None], heading_next[:, None], landed) > case.reach
@@ -145,6 +149,8 @@ def observed(case: Case, triples: Triples, generator: torch.Generator) -> Labell
         if not case.recorded:
             ahead = turned(agent_next - triples.agent, -triples.heading)
             action = torch.cat((ahead, triples.move[..., 2].sum(1, keepdim=True)), 1)
+        if case.arm:
+            action = torch.cat((agent_next - triples.agent, triples.move[:, 0, 2:]), 1)
     else:
         corners = torch.cat((triples.agent[:, None], places[:, PARTS :: 2 * PARTS]), 1)
         action = corners.diff(dim=1) if case.recorded else agent_next - triples.agent
@@ -166,7 +172,7 @@ def run(settings: Settings) -> dict[str, Any]:
     with warnings.catch_warnings(action="ignore"):  # findings are kept below
         model = palpate.fit(
             data,
-            group="se2" if case.turns else "translations",
+            group="arm" if case.arm else "se2" if case.turns else "translations",
             body=case.body,
             steps=settings["steps"],
             seed=settings["seed"],

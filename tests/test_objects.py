@@ -47,7 +47,8 @@ def test_each_object_is_read_and_answered_for_as_if_alone(name: str, n: int, k: 
         assert_close(head.clearance(objects, path)[:, i], clearance(body, position, pose, path))
         assert_close(head.sizes(objects)[:, i], body.size(pose))
         assert_close(head.turned2(objects, later)[:, i], body.turned2(pose, later.pose[:, i]))
-        covariances, angles, lines = head.covariances(objects), head.orientations(objects), head.borders(objects)
+        covariances, lines = head.covariances(objects, z_int), head.borders(objects, z_int)
+        angles = head.orientations(objects)
         assert covariances is not None
         assert_close(covariances[:, i], body.covariance(pose))
         assert (angles is None) == (name != "ellipse")
@@ -86,8 +87,9 @@ def test_a_correction_applies_once_training_is_over() -> None:
 
 def test_points_have_neither_ellipsoid_nor_border() -> None:
     head = head_of(Point(2))
-    objects = head(*some(head))
-    assert (head.covariances(objects), head.borders(objects)) == (None, None)
+    raw, z_int = some(head)
+    objects = head(raw, z_int)
+    assert (head.covariances(objects, z_int), head.borders(objects, z_int)) == (None, None)
 
 
 def test_what_belongs_to_several_bodies_is_joined() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from palpate.geometry import Polyline, Segment, angle_of, beside_objects, rotated, unit
+from palpate.geometry import Polyline, Segment, Sweep, angle_of, beside_objects, rotated, unit
 from palpate.groups.se2 import CHORDS, SE2
 from palpate.objectives.equivariance import (
     LEAST_MOVE,
@@ -149,7 +149,7 @@ def test_an_arc_is_the_one_parameter_subgroup(turn: float) -> None:
     group, z = SE2(2), poses(1)
     a = torch.tensor([[0.7, turn]], dtype=torch.float64)
     path = group.path(z, a)
-    assert isinstance(path, Polyline)
+    assert isinstance(path, Sweep)
     for i in range(CHORDS + 1):
         exact = matrix(z[0]) @ exponential(turn, 0.7, i / CHORDS)
         assert_close(path.corners[0, i], exact[:2, 2], atol=1e-9, rtol=0)
@@ -165,8 +165,8 @@ def test_three_numbers_and_two_describe_the_same_arc(seed: int) -> None:
     z, a = poses(seed=seed), randn(7, 2, seed=seed + 1)
     whole = SE2(2).complete(a)
     one, two = SE2(2).path(z, a), SE2().path(z, whole)
-    assert isinstance(one, Polyline)
-    assert isinstance(two, Polyline)
+    assert isinstance(one, Sweep)
+    assert isinstance(two, Sweep)
     assert_close(one.corners, two.corners)
 
 
@@ -189,8 +189,8 @@ def test_actions_lead_straight_towards_a_position(group: SE2) -> None:
 def test_a_straight_path_leads_ahead_and_turns_in_place_stay() -> None:
     group, z = SE2(2, "straight"), poses(1)
     path = group.path(z, torch.tensor([[0.5, 1.0]], dtype=torch.float64))
-    assert isinstance(path, Segment)
-    assert_close(path.move, 0.5 * z[:, 2:])
+    assert_close(path.corners.diff(dim=-2)[:, 0], 0.5 * z[:, 2:])
+    assert path.corners.shape == (1, 2, 2)
     turning = SE2().path(z, torch.tensor([[0.0, 0.0, 1.5]], dtype=torch.float64))
     assert_close(turning.distance2(z[:, :2] + 3.0), torch.tensor([18.0], dtype=torch.float64))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from torch import Tensor
 from torch.testing import assert_close
 
-from palpate.geometry import Polyline, Segment, beside_objects
+from palpate.geometry import Polyline, Segment, Sweep, beside_objects
 from palpate.groups.se3 import CHORDS, SE3
 from palpate.objectives.equivariance import equivariance
 from palpate.rotations import matrix_of
@@ -167,7 +167,7 @@ def test_a_turn_about_the_vertical_axis_is_the_arc_of_the_plane() -> None:
     turn = torch.cat((nought, nought, a[:, 2:]), 1)
     raised = space.posed(torch.cat((z[:, :2], nought, nought, nought, z[:, 2:]), 1))
     path = space.path(raised, torch.cat((a[:, :2], nought, turn), 1))
-    assert isinstance(flat, Polyline)
+    assert isinstance(flat, Sweep)
     assert isinstance(path, Polyline)
     assert_close(path.corners[..., :2], flat.corners)
     assert_close(path.corners[..., 2], torch.zeros_like(path.corners[..., 2]))

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 Method = Literal["interaction", "vae", "transporter", "supervised"]
 Encoder = Literal["small", "resnet18", "mlp"]
 Objective = Literal["contact", "paper", "paper-gaussian"]
-GroupName = Literal["translations", "se2", "se3"]
+GroupName = Literal["translations", "se2", "se3", "so2", "arm"]
 Motion = Literal["arc", "straight"]
 Augment = Literal["none", "light", "shift"]
 Optimizer = Literal["muon", "adamw"]
@@ -21,13 +21,19 @@ Precision = Literal["32-true", "bf16-mixed"]
 
 LEARNING_RATES = {"muon": 8e-3, "adamw": 2e-3}
 # Of groups of agents that turn: dimension of positions, and numbers that an action may have.
-TURNING: dict[str, tuple[int, tuple[int, ...]]] = {"se2": (2, (2, 3)), "se3": (3, (6,))}
+TURNING: dict[str, tuple[int, tuple[int, ...]]] = {
+    "se2": (2, (2, 3)),
+    "se3": (3, (6,)),
+    "so2": (2, (1,)),
+    "arm": (2, (3,)),
+}
+MOVING = ("se2", "se3")  # groups whose agents move along their own axes
 RISE, LOWEST = 0.25, 0.04  # one-cycle: share of the run with a rising rate; first rate relative to the largest
 
 
 def own_axes_hint(n: int) -> str:
     """What to do if actions are moves along the own axes of an agent with positions of n numbers."""
-    groups = " or ".join(f"group={name!r}" for name, (dimension, _) in TURNING.items() if dimension == n)
+    groups = " or ".join(f"group={name!r}" for name in MOVING if TURNING[name][0] == n)
     return f"if the actions are moves along the agent's own axes, train with {groups}" if groups else ""
 
 
@@ -36,8 +42,8 @@ class ObjectiveConfig:
     """What the method assumes about the scene."""
 
     body: str | None = None
-    """Shape of the object: ball (any dimension), outline or ellipse (in the plane; an ellipse turns). Default: an
-    outline for pictures in the plane, else a ball."""
+    """ball, outline, ellipse (for an object that turns) or footprint (for an agent that turns); all but the ball are for
+    the plane. Default: by the data and the group."""
     radius: float | None = None
     """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. Actions of one
     dimension need it."""
@@ -47,8 +53,8 @@ class ObjectiveConfig:
     """The agent carries the cameras."""
     group: GroupName = "translations"
     """What actions are. translations: displacements along fixed axes. se2: moves of an agent that turns, along its own
-    axes: (forward, sideways, turn) or (forward, turn), sideways and turns to the left, turns in radians. se3: the same
-    in space: a displacement along the agent's own axes and a rotation vector, 6 numbers."""
+    axes: (forward, sideways, turn) or (forward, turn), to the left, in radians. se3: the same in space, 6 numbers:
+    displacement, rotation vector. so2: a turn about a pivot. arm: (x, y) along fixed axes and an arm's turn."""
     motion: Motion = "arc"
     """For se2 and se3: arc, the agent moves and turns at once; straight, it turns before or after moving."""
     refine: bool | None = None
@@ -65,12 +71,12 @@ class ObjectiveConfig:
         _require(isinstance(self.egocentric, bool), "egocentric", self.egocentric, "True or False")
         _require(isinstance(self.refine, bool | None), "refine", self.refine, "True or False")
         _require_literals(self)
-        turning = " or ".join(map(repr, TURNING))
-        _require(self.motion == "arc" or self.turns, "motion", self.motion, f"'arc' unless group is {turning}")
+        moving = " or ".join(map(repr, MOVING))
+        _require(self.motion == "arc" or self.group in MOVING, "motion", self.motion, f"'arc' unless group is {moving}")
 
     @property
     def turns(self) -> bool:
-        """Whether the agent turns, and its actions are moves along its own axes."""
+        """Whether the agent turns."""
         return self.group in TURNING
 
     def dimension(self, actions: int) -> int:

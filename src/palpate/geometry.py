@@ -21,6 +21,11 @@ class Segment(NamedTuple):
         """Start and end, `[..., 2, n]`."""
         return torch.stack((self.start, self.start + self.move), -2)
 
+    @property
+    def chords(self) -> "Segment":
+        """Its straight parts, of which it has one, `[..., 1]`."""
+        return Segment(self.start[..., None, :], self.move[..., None, :])
+
     def at(self, t: Tensor) -> Tensor:
         """The point at parameter `t` [...] in [0, 1]: `[..., n]`."""
         return self.start + t[..., None] * self.move
@@ -36,14 +41,23 @@ class Segment(NamedTuple):
     def least_along(self, direction: Tensor, point: Tensor) -> Tensor:
         """The minimum of (x - point) . direction over x in the path, for directions [..., d, n]: `[..., d]`."""
         start = self.start - point
-        first, last = ((end[..., None, :] * direction).sum(-1) for end in (start, start + self.move))
+        first, last = ((end[..., None, :] @ direction.mT).squeeze(-2) for end in (start, start + self.move))
         return torch.minimum(first, last)
+
+    def seen(self, point: Tensor) -> "Segment":
+        """The path of a point at rest [..., n], as the agent sees it."""
+        return Segment(point - self.start, -self.move)
 
 
 class Polyline(NamedTuple):
     """The path of an agent that moves from corner to corner, straight in between."""
 
     corners: Tensor  # [..., c, n]
+
+    @property
+    def chords(self) -> Segment:
+        """Its straight parts, `[..., c - 1]`."""
+        return Segment(self.corners[..., :-1, :], self.corners.diff(dim=-2))
 
     def at(self, t: Tensor) -> Tensor:
         """The point at parameter `t` [...] in [0, 1], with equal steps between corners: `[..., n]`."""
@@ -67,14 +81,66 @@ class Polyline(NamedTuple):
         """The minimum of (x - point) . direction over x in the path, for directions [..., d, n]: `[..., d]`."""
         return ((self.corners - point[..., None, :]) @ direction.mT).amin(-2)
 
+    def seen(self, point: Tensor) -> "Polyline":
+        """The path of a point at rest [..., n], as the agent sees it."""
+        return Polyline(point[..., None, :] - self.corners)
 
-Path: TypeAlias = Segment | Polyline
+
+class Sweep(NamedTuple):
+    """The path of an agent that turns, and how it turns on its way.
+
+    A chord between two stops turns evenly. So where the agent sees a point at rest is off by at most a 512th of the
+    way on which it sees it pass, per radian, for an eighth of the turn between two stops.
+    """
+
+    corners: Tensor  # [..., c, n] as in `Polyline`
+    stops: Tensor  # [..., s, n] positions
+    axes: Tensor  # [..., s, n, n] the agent's axes there, as columns
+
+    @property
+    def line(self) -> Polyline:
+        """The path without its turns."""
+        return Polyline(self.corners)
+
+    @property
+    def chords(self) -> Segment:
+        return self.line.chords
+
+    def at(self, t: Tensor) -> Tensor:
+        return self.line.at(t)
+
+    def offset(self, point: Tensor) -> Tensor:
+        return self.line.offset(point)
+
+    def distance2(self, point: Tensor) -> Tensor:
+        return self.line.distance2(point)
+
+    def least_along(self, direction: Tensor, point: Tensor) -> Tensor:
+        return self.line.least_along(direction, point)
+
+    def seen(self, point: Tensor) -> Polyline:
+        """The path of a point at rest [..., n], as the agent sees it along its own axes."""
+        return Polyline((self.axes.mT @ (point[..., None, :] - self.stops)[..., None]).squeeze(-1))
+
+
+Path: TypeAlias = Segment | Polyline | Sweep
 
 
 def joined(paths: Sequence[Path]) -> Path:
-    """One path for several, each of which begins where the one before it ends."""
-    first, *others = (path.corners for path in paths)
-    return paths[0] if not others else Polyline(torch.cat((first, *(each[..., 1:, :] for each in others)), -2))
+    """One path for several of a kind, each of which begins where the one before it ends."""
+    if len(paths) == 1:
+        return paths[0]
+    corners = _end_to_end([path.corners for path in paths], -2)
+    if not isinstance(paths[0], Sweep):
+        return Polyline(corners)
+    stops, axes = ([x for path in paths if isinstance(path, Sweep) for x in (path[i],)] for i in (1, 2))
+    return Sweep(corners, _end_to_end(stops, -2), _end_to_end(axes, -3))
+
+
+def _end_to_end(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Rows along an axis of one part after the other; the first row of a part is the last one of the part before."""
+    first, *others = parts
+    return torch.cat((first, *(x.narrow(axis, 1, x.shape[axis] - 1) for x in others)), axis)
 
 
 def beside_objects(path: Path) -> Path:
@@ -96,6 +162,20 @@ def conjugate(unit: Tensor) -> Tensor:
 def unit(angle: Tensor) -> Tensor:
     """Unit vectors `[..., 2]` in directions [...] in radians."""
     return torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+
+
+def directed(vector: Tensor) -> Tensor:
+    """Vectors [..., 2] divided by their length; of length 0: (1, 0), so that all have a direction."""
+    zero = vector.square().sum(-1, keepdim=True) < 1e-12
+    first = torch.stack((torch.ones_like(vector[..., 0]), torch.zeros_like(vector[..., 0])), -1)
+    some = torch.where(zero, first, vector)
+    return some / some.norm(dim=-1, keepdim=True)
+
+
+def axes_of(ahead: Tensor) -> Tensor:
+    """Axes, the columns of `[..., 2, 2]`, whose first one is a unit vector [..., 2]."""
+    cos, sin = ahead.unbind(-1)
+    return torch.stack((cos, -sin, sin, cos), -1).unflatten(-1, (2, 2))
 
 
 def angle_of(vector: Tensor) -> Tensor:

@@ -89,9 +89,15 @@ class ObjectHead(nn.Module):
         """Clearance of each path from each object, `[b, k]`."""
         return self._each_body(lambda body, z, pose: clearance(body, z, pose, path), objects)
 
-    def covariances(self, objects: Objects) -> Tensor | None:
-        """Ellipsoids `[b, k, n, n]`, or None for points."""
-        return _stacked([self[i].covariance(objects.pose[:, i]) for i in range(len(self))])
+    def covariances(self, objects: Objects, z_int: Tensor) -> Tensor | None:
+        """Ellipsoids `[b, k, n, n]` around objects that agents at z_int touch, or None for points."""
+        axes, found = self.group.axes(z_int), []
+        for i in range(len(self)):
+            covariance = self[i].covariance(objects.pose[:, i])
+            if covariance is None:
+                return None
+            found.append(_turned(self[i], _turned(self[i], covariance, axes).mT, axes))
+        return torch.stack(found, 1)
 
     def sizes(self, objects: Objects) -> Tensor:
         """Mean radii `[b, k]`."""
@@ -105,17 +111,17 @@ class ObjectHead(nn.Module):
         """Angles `[b, k]` modulo pi, or None for bodies that do not turn."""
         return _stacked([self[i].orientation(objects.pose[:, i]) for i in range(len(self))])
 
-    def borders(self, objects: Objects) -> Tensor | None:
+    def borders(self, objects: Objects, z_int: Tensor) -> Tensor | None:
         """Boundaries as closed lines of points `[b, k, points, 2]` around the objects' positions.
 
         None for points, and outside the plane.
         """
-        if self.group.n != 2 or self.covariances(objects) is None:
+        if self.group.n != 2 or self.covariances(objects, z_int) is None:
             return None
-        u = around(BORDER_DIRECTIONS, objects.position)
+        u, axes = around(BORDER_DIRECTIONS, objects.position), self.group.axes(z_int)
 
         def line(body: Body, z: Tensor, pose: Tensor) -> Tensor:
-            return border(body.support(u, pose).expand(z.shape[0], -1), BORDER_POINTS)
+            return body.placed(border(body.support(u, pose).expand(z.shape[0], -1), BORDER_POINTS), axes)
 
         return self._each_body(line, objects)
 
@@ -155,6 +161,11 @@ class ObjectHead(nn.Module):
         if len(self) == 1:
             return self[0].vitals(unit)
         return {f"{name}_{i}": x for i in range(len(self)) for name, x in self[i].vitals(unit).items()}
+
+
+def _turned(body: Body, vectors: Tensor, axes: Tensor) -> Tensor:
+    """Vectors [..., d, n] between points of a shape, along the common axes."""
+    return body.placed(vectors, axes) - body.placed(torch.zeros_like(vectors), axes)
 
 
 def _stacked(parts: Sequence[Tensor | None]) -> Tensor | None:

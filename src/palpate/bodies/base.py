@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from palpate.geometry import Path
+from palpate.geometry import Path, Segment
 
 DISTANCE_EPS = 1e-6  # keeps the gradient of the unsquared distance finite at 0
 LR_SCALE = 10.0  # scalars that all triples share can learn much faster than networks
@@ -40,6 +40,16 @@ class Body(nn.Module, ABC):
     def pose(self, raw: Tensor) -> Tensor:
         """The pose `[..., p]` for a network's output [..., pose_width]."""
         return raw
+
+    def approach(self, path: Path, centre: Tensor) -> tuple[Path, Tensor]:
+        """The path that is compared with the shape, and the shape's middle [..., n], along the axes in which the shape
+        is at rest; here the common ones."""
+        return path, centre
+
+    def placed(self, points: Tensor, axes: Tensor) -> Tensor:
+        """Points [..., d, n] of the shape, relative to its middle, as points around the object along the common axes,
+        for agents with axes [..., n, n]."""
+        return points
 
     def facets(self, like: Tensor) -> Tensor | None:
         """Unit directions `[d, n]` in which the ends of a path are compared with the body.
@@ -138,19 +148,32 @@ def clearance(body: Body, centre: Tensor, pose: Tensor, path: Path) -> Tensor:
     gap. If the path passes by, this gap is toward its nearest point, exactly. If the path ends beside the body, the gap
     may be in another direction, such as the normal of a flat side; the body's facets are searched for it.
     """
+    path, centre = body.approach(path, centre)
+    facets = body.facets(centre)
+    if facets is None:
+        return _passing(body, centre, pose, path)
+    # Only straight parts lie beyond the tangent at their nearest point. Choose part and direction, then measure: it is
+    # faster, and in compiled code the gradient of a maximum over many values may divide 0 by 0.
+    chords = path.chords
+    with torch.no_grad():
+        centres, poses = centre[..., None, :], pose[..., None, :]
+        gap, widest = _gaps(body, centres, poses, chords, facets).max(-1)  # [..., c]
+        part = torch.maximum(_passing(body, centres, poses, chords), gap).argmin(-1, keepdim=True)
+        toward = facets[widest.gather(-1, part)]  # [..., 1, n]
+    chord = Segment(*(torch.take_along_dim(x, part[..., None], -2).squeeze(-2) for x in chords))
+    return torch.maximum(_passing(body, centre, pose, chord), _gaps(body, centre, pose, chord, toward).squeeze(-1))
+
+
+def _gaps(body: Body, centre: Tensor, pose: Tensor, path: Segment, toward: Tensor) -> Tensor:
+    """How far all of a path lies beyond the support in directions [..., d, n], `[..., d]`."""
+    return path.least_along(toward, centre) - body.support(toward, pose)
+
+
+def _passing(body: Body, centre: Tensor, pose: Tensor, path: Path) -> Tensor:
+    """The gap `[...]` toward the point of a path that is nearest to the centre."""
     offset = path.offset(centre)
     length2 = offset.square().sum(-1, keepdim=True)
     toward = torch.where(length2 > DISTANCE_EPS, offset, 1.0)  # at the centre any direction is right
     toward = toward / toward.norm(dim=-1, keepdim=True)
     distance = torch.sqrt(length2 + DISTANCE_EPS).squeeze(-1)
-    passing = distance - body.support(toward[..., None, :], pose).squeeze(-1)
-    facets = body.facets(centre)
-    if facets is None:
-        return passing
-
-    def gaps(toward: Tensor) -> Tensor:
-        return path.least_along(toward, centre) - body.support(toward, pose)  # [..., d]
-
-    # Choose, then measure: in compiled code the gradient of a maximum over many values may divide 0 by 0.
-    widest = facets[gaps(facets).argmax(-1), None]  # [..., 1, n]
-    return torch.maximum(passing, gaps(widest).squeeze(-1))
+    return distance - body.support(toward[..., None, :], pose).squeeze(-1)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palpate.config import TURNING, ObjectiveConfig
+from palpate.config import MOVING, TURNING, ObjectiveConfig
 from palpate.data.transitions import Transitions
 from palpate.doctor.following import followed, held_outputs
 from palpate.doctor.probe import Trial, small
@@ -107,7 +107,7 @@ def _own(count: int, scene: ObjectiveConfig) -> ObjectiveConfig | None:
     """The scene with an agent that turns, if actions of so many numbers can be moves along its own axes."""
     if scene.turns:
         return scene
-    group = next((name for name, (_, counts) in TURNING.items() if count in counts), None)
+    group = next((name for name in MOVING if count in TURNING[name][1]), None)
     return None if group is None else replace(scene, group=group)  # type: ignore[arg-type]
 
 
@@ -146,7 +146,8 @@ def readings(kept: Tensor, shape: tuple[int, ...], scene: ObjectiveConfig) -> di
         return _reading(kept, group, lambda a: change(a.unflatten(1, (*parts, count))).flatten(1))
 
     # Of readings that fit about equally well, the first is taken.
-    found = {"fixed axes": each(group_of_actions((*parts, own.n), fixed), lambda a: a[..., : own.n])}
+    straight = min(own.n, count)
+    found = {"fixed axes": each(group_of_actions((*parts, straight), fixed), lambda a: a[..., :straight])}
     if not scene.turns:
         found["fixed axes"] = _reading(kept, group_of_actions(shape, fixed))
     elif count == own.n + own.turn_width:  # of two numbers, a mirrored plane has the opposite turns

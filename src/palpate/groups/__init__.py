@@ -1,9 +1,11 @@
 """Groups of the agent's actions, one file each. All code that compares, moves or aligns agents uses a group."""
 
 from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.groups.arm import Arm
 from palpate.groups.base import Group
 from palpate.groups.se2 import SE2
 from palpate.groups.se3 import SE3
+from palpate.groups.so2 import SO2
 from palpate.groups.substeps import Substeps
 from palpate.groups.translations import Translations
 
@@ -26,6 +28,10 @@ def _group(count: int, scene: ObjectiveConfig) -> Group:
             return SE2(count, scene.motion)
         case "se3":
             return SE3(scene.motion)
+        case "so2":
+            return SO2()
+        case "arm":
+            return Arm()
     return Translations(count)
 
 

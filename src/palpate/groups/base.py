@@ -18,6 +18,10 @@ class Group(ABC):
     pose_width: int  # numbers of a pose
     action_width: int  # numbers of an action
     turn_width = 0  # the last numbers of an action that turn the agent; the others are then along its own axes
+    freedom = "translation"  # of the frame, in words
+    bearings = False  # whether positions are directions from a pivot, as points of the unit circle
+    led = False  # whether a network also outputs a landmark, which leads to the heading
+    own_zero = False  # whether headings have a zero of their own, which no positions determine
 
     @property
     def turns(self) -> bool:
@@ -28,6 +32,11 @@ class Group(ABC):
     def width(self) -> int:
         """Numbers that a network outputs."""
         return self.pose_width
+
+    @property
+    def recorded_width(self) -> int:
+        """Numbers of a recorded pose, as in `posed`."""
+        return self.n + self.turn_width
 
     def pose(self, raw: Tensor) -> Tensor:
         """The pose for a network's output [..., width]; in training it may have a flaw."""
@@ -55,6 +64,10 @@ class Group(ABC):
     def position(self, z: Tensor) -> Tensor:
         """The position of a pose, `[..., n]`."""
 
+    def known(self, position: Tensor) -> Tensor:
+        """What the group's actions determine of positions [..., n]."""
+        return position
+
     def heading(self, z: Tensor) -> Tensor | None:
         """The direction `[...]` in the plane in which an agent faces, in radians; None if poses have none."""
         return None
@@ -62,6 +75,10 @@ class Group(ABC):
     def rotation(self, z: Tensor) -> Tensor | None:
         """The agent's axes in space, the columns of `[..., 3, 3]`; None if poses have none."""
         return None
+
+    def axes(self, z: Tensor) -> Tensor:
+        """The agent's axes in the common frame, the columns of `[..., n, n]`."""
+        return torch.eye(self.n, dtype=z.dtype, device=z.device).expand(*z.shape[:-1], -1, -1)
 
     def complete(self, a: Tensor) -> Tensor:
         """Actions with all their numbers, for actions [..., action_width] or complete ones."""

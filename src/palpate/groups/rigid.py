@@ -16,6 +16,7 @@ class RigidMotions(Group):
     """The frame is free up to one rigid motion; a mirrored frame would turn the wrong way."""
 
     turn_width: int
+    freedom, led = "rigid motion", True
     heading_weight = 0.25  # of squared distances between axes, relative to those between positions
 
     @property

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from palpate.config import Motion
-from palpate.geometry import Path, Polyline, Segment, angle_of, conjugate, rotated, unit
+from palpate.geometry import Path, Sweep, angle_of, axes_of, conjugate, directed, rotated, unit
 from palpate.groups.rigid import RigidMotions
 
 CHORDS = 8  # of an arc: a chord is off by at most a 512th of the arc's length per radian of the turn
@@ -26,7 +26,8 @@ class SE2(RigidMotions):
     """Poses and moves in the plane.
 
     During a motion "arc" the agent drives and turns at a constant rate. During a "straight" one it drives ahead, and
-    turns before or after. Actions (forward, turn) then lead along the heading before the move.
+    turns before or after. Actions (forward, turn) then lead along the heading before the move. Where the turn sweeps
+    with a long agent, a straight one turns after driving.
     """
 
     n, pose_width, turn_width = 2, 4, 1
@@ -38,14 +39,13 @@ class SE2(RigidMotions):
         return self.heading_weight * (z[..., 2:].square().sum(-1) - 1).square()
 
     def nearest(self, axes: Tensor) -> Tensor:
-        """Divided by their length; of length 0: (1, 0), so that no pose is without a heading."""
-        zero = axes.square().sum(-1, keepdim=True) < 1e-12
-        first = torch.stack((torch.ones_like(axes[..., 0]), torch.zeros_like(axes[..., 0])), -1)
-        some = torch.where(zero, first, axes)
-        return some / some.norm(dim=-1, keepdim=True)
+        return directed(axes)
 
     def heading(self, z: Tensor) -> Tensor:
         return angle_of(z[..., 2:])
+
+    def axes(self, z: Tensor) -> Tensor:
+        return axes_of(z[..., 2:])
 
     def posed(self, recorded: Tensor) -> Tensor:
         return torch.cat((recorded[..., :2], unit(recorded[..., 2])), -1)
@@ -89,14 +89,18 @@ class SE2(RigidMotions):
 
     def path(self, z: Tensor, a: Tensor) -> Path:
         a = self.complete(a)
-        start, move, turn = z[..., :2], rotated(a[..., :2], z[..., 2:]), a[..., 2]
-        if self.motion == "straight":
-            return Segment(start, move)
+        start, move, turn = z[..., None, :2], rotated(a[..., :2], z[..., 2:])[..., None, :], a[..., 2:]
         t = torch.linspace(0, 1, CHORDS + 1, dtype=a.dtype, device=a.device)
-        turn = turn.clamp(-WIDEST, WIDEST)[..., None]
+        axes = axes_of(rotated(z[..., None, 2:], unit(t * turn)))
+        if self.motion == "straight":
+            ends = torch.cat((start, start + move), -2)
+            stops = torch.cat((ends[..., :1, :], ends[..., 1:, :].expand_as(axes[..., 0])), -2)
+            return Sweep(ends, stops, torch.cat((axes[..., :1, :, :], axes), -3))
+        turn = turn.clamp(-WIDEST, WIDEST)
         # After a share t of an arc, the chord is shorter, and leads less far to the side of the turn.
         reach = t * _chord(t * turn) / _chord(turn)
-        return Polyline(start[..., None, :] + rotated(reach[..., None] * move[..., None, :], unit((t - 1) * turn / 2)))
+        corners = start + rotated(reach[..., None] * move, unit((t - 1) * turn / 2))
+        return Sweep(corners, corners, axes)
 
     def towards(self, z: Tensor, position: Tensor) -> Tensor:
         ahead = self.seen(z, position)

@@ -47,6 +47,9 @@ class SE3(RigidMotions):
     def rotation(self, z: Tensor) -> Tensor:
         return completed(z[..., 3:])
 
+    def axes(self, z: Tensor) -> Tensor:
+        return self.rotation(z)
+
     def posed(self, recorded: Tensor) -> Tensor:
         return _with_columns(recorded[..., :3], matrix_of(recorded[..., 3:]))
 

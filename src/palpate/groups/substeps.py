@@ -23,6 +23,8 @@ class Substeps(Group):
         self.group, self.count = group, count
         self.n, self.pose_width, self.turn_width = group.n, group.pose_width, group.turn_width
         self.action_width = count * group.action_width
+        self.freedom, self.bearings = group.freedom, group.bearings
+        self.led, self.own_zero = group.led, group.own_zero
         # A sequence of complete sub-steps is longer if sub-steps are not complete.
         self._sequences = (self.action_width, count * group.scaled(torch.zeros(group.action_width), 1.0).shape[-1])
 
@@ -64,6 +66,10 @@ class Substeps(Group):
     def width(self) -> int:
         return self.group.width
 
+    @property
+    def recorded_width(self) -> int:
+        return self.group.recorded_width
+
     def pose(self, raw: Tensor) -> Tensor:
         return self.group.pose(raw)
 
@@ -82,11 +88,17 @@ class Substeps(Group):
     def position(self, z: Tensor) -> Tensor:
         return self.group.position(z)
 
+    def known(self, position: Tensor) -> Tensor:
+        return self.group.known(position)
+
     def heading(self, z: Tensor) -> Tensor | None:
         return self.group.heading(z)
 
     def rotation(self, z: Tensor) -> Tensor | None:
         return self.group.rotation(z)
+
+    def axes(self, z: Tensor) -> Tensor:
+        return self.group.axes(z)
 
     def between(self, z: Tensor, z_next: Tensor) -> Tensor:
         return self.group.between(z, z_next)

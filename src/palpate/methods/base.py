@@ -93,6 +93,11 @@ class Encoding(NamedTuple):
             moved = moved._replace(heading=angle_of(unit(self.heading + angle)))
         return moved
 
+    def faced(self, angle: Tensor) -> "Encoding":
+        """The encoding with another zero of headings, which come to be larger by an angle."""
+        assert self.heading is not None
+        return self._replace(heading=angle_of(unit(self.heading + angle)))
+
     def _only(self, x: Tensor) -> Tensor:
         if x.shape[1] != 1:
             raise ValueError(f"there are {x.shape[1]} objects; use objects, covariances, orientations, confidences")

@@ -51,7 +51,7 @@ class Located(Model):
             chain, travelled = journey
             travelled = self.group.scaled_pose(travelled, 1 / self.inputs.unit)
             each = each + chain_equivariance(self.group, z_int, a, z_int_next, chain, travelled)
-        if not (self.group.turns and self.training):
+        if not (self.group.led and self.training):
             return each.mean()
         seen, seen_next = self.group.landmark(raw), self.group.landmark(raw_next)
         # A landmark is harder to place than a pose, and not needed once poses follow the actions.
@@ -75,10 +75,10 @@ class Located(Model):
     def encode(self, o: Tensor) -> Encoding:
         unit = self.inputs.unit
         z_int, objects = self.located(self.inputs(o))
-        covariances = self.head.covariances(objects)
+        covariances = self.head.covariances(objects, z_int)
         return Encoding(
             self.group.position(z_int) * unit,
-            objects.position * unit,
+            self.group.known(objects.position * unit),
             None if covariances is None else covariances * unit.square(),
             self.head.orientations(objects),
             (-objects.hidden).sigmoid() if self.hides else None,
@@ -91,8 +91,8 @@ class Located(Model):
         return self.group.scaled_pose(z_int, self.inputs.unit)
 
     def border(self, o: Tensor) -> Tensor | None:
-        _, objects = self.located(self.inputs(o))
-        lines = self.head.borders(objects)
+        z_int, objects = self.located(self.inputs(o))
+        lines = self.head.borders(objects, z_int)
         return None if lines is None else lines * self.inputs.unit
 
     # Contacts
@@ -131,7 +131,7 @@ class Located(Model):
         z_int_next, objects_next = self.located(self.inputs(batch.o_next))
         scene = self.scene_distance(batch.o, batch.o_next)
         path = self.group.path(z_int, self.inputs.scaled(batch.a))
-        covariances, orientations = self.head.covariances(objects), self.head.orientations(objects)
+        covariances, orientations = self.head.covariances(objects, z_int), self.head.orientations(objects)
         turns = covariances is not None and orientations is not None
         return Examination(
             agent=self.group.scaled_pose(z_int, unit),

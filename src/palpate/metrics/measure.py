@@ -12,7 +12,7 @@ from torch import Tensor
 
 from palpate.config import own_axes_hint
 from palpate.data.labelled import Truth
-from palpate.geometry import axis_angle, double_angle
+from palpate.geometry import angle_of, axis_angle, double_angle, rotated, unit
 from palpate.groups.base import Group
 from palpate.methods.base import Encoding
 from palpate.metrics.formulas import (
@@ -55,13 +55,12 @@ def measure(
     the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`, or `[N, k]`.
     `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows.
     """
-    encoding, truth = mapped(encoding, host), mapped(truth, host)
+    encoding, truth = mapped(encoding, host), _determined(group, mapped(truth, host))
     given = {"contact": contact, "would_touch": would_touch}
     forecasts = {name: host(p) for name, p in given.items() if p is not None}
     _check(encoding, truth, places_object)
     scores: dict[str, Any] = dict.fromkeys(TITLES)
-    if group.turns:
-        scores["motion"] = "rigid motion"
+    scores["motion"], scores["bearings"] = group.freedom, group.bearings
     if reference is None:
         if len(truth.agent) < 2:
             raise ValueError(f"there are {len(truth.agent)} rows; give at least 2, or a reference to fit on")
@@ -70,7 +69,7 @@ def measure(
         encoding, truth = mapped(encoding, lambda x: x[1::2]), mapped(truth, lambda x: x[1::2])
         forecasts = {name: p[1::2] for name, p in forecasts.items()}
     else:
-        reference = mapped(reference[0], host), mapped(reference[1], host)
+        reference = mapped(reference[0], host), _determined(group, mapped(reference[1], host))
         _check(*reference, places_object)
 
     fitted = visible(*reference)
@@ -79,6 +78,9 @@ def measure(
     forecasts = {name: reading.ordered(p) for name, p in forecasts.items()}
     frame = agent_frame(group, known, known_truth)
     encoding, known = placed(group, encoding, frame), placed(group, known, frame)
+    if group.own_zero and known.heading is not None and known_truth.heading is not None:
+        zero = angle_of(rotated(unit(known_truth.heading), unit(-known.heading)).mean(0))
+        encoding, known = encoding.faced(zero), known.faced(zero)
     seen = visible(encoding, truth)
     positions, constant = _positions(group, *seen, known, known_truth)
     scores |= positions
@@ -121,6 +123,11 @@ def measure(
             # A constant ranks at random and predicts the more common class.
             constant |= {f"{name}_auroc": 0.5, f"{name}_accuracy": max(share, 1 - share)}
     return Scores(count=len(truth.agent), constant=constant, **scores)
+
+
+def _determined(group: Group, truth: Truth) -> Truth:
+    """The truth as far as the group's actions determine it."""
+    return truth._replace(agent=group.known(truth.agent), object=group.known(truth.object))
 
 
 def _positions(

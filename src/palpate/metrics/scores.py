@@ -64,6 +64,7 @@ class Scores:
     each: tuple["EachScore", ...] = ()  # several objects, in the order of the true ones
     constant: dict[str, float]  # scores of the constant predictor, by the names above
     motion: str = "translation"  # what was fitted, in words
+    bearings: bool = False  # whether positions are points of the unit circle
 
     def as_dict(self) -> dict[str, float]:
         """Flat, for JSON: the scores that are not None, then 'constant l_test' and so on."""
@@ -90,6 +91,11 @@ class Scores:
             "which contacts cannot determine; model.align with known positions of agent and object removes it",
             "lengths are in the action's unit, L_test in its square",
         ]
+        if self.bearings:
+            notes.append(
+                "positions are bearings from the pivot, points of the circle of radius 1: turns do not determine how "
+                "far away an object is"
+            )
         if self.each:
             notes.append("objects have no order: one permutation for all rows fits them to the true ones")
         if self.object_rigid is not None:

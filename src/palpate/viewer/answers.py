@@ -50,13 +50,13 @@ def aligned(model: Representation, known: Mapping[str, torch.Tensor]) -> tuple[R
 
 
 def marks_of(model: Representation, o: torch.Tensor, borders: Array | None = None) -> Marks:
-    """The estimates for one observation [1, ...]. Given `borders` [k, c, 2] save time if bodies do not turn."""
+    """The estimates for one observation [1, ...]. Given `borders` [k, c, 2] save time if nothing turns."""
     if not model.model.tells_apart:
         return Marks()
     encoding = model.encode(o)
     if not model.model.places_object:
         return Marks(agent=encoding.agent[0].numpy())
-    if borders is None or encoding.orientations is not None:
+    if borders is None or encoding.orientations is not None or encoding.heading is not None:
         border = model.border(o)
         borders = None if border is None else border.reshape(-1, *border.shape[-2:]).numpy()
     return Marks(

@@ -207,9 +207,8 @@ def _group(recorded: torch.Tensor, options: LogOptions) -> Group:
     """The group of the moves between recorded positions or poses [T, m]."""
     count = recorded.shape[1]
     group = group_of_actions((count,), ObjectiveConfig(group=options.group or "translations"))
-    if group.turns and count != group.n + group.turn_width:
-        numbers = "x, y, z and a rotation vector" if group.n == 3 else "x, y and the heading"
-        needed = group.n + group.turn_width
+    if group.turns and count != (needed := group.recorded_width):
+        numbers = {6: "x, y, z and a rotation vector", 3: "x, y and the heading", 1: "the angle"}[needed]
         raise ValueError(f"position has {count} numbers; with group {options.group!r} it needs {needed}: {numbers}")
     return group
 
