@@ -42,7 +42,7 @@ class ObjectiveConfig:
     """What the method assumes about the scene."""
 
     body: str | None = None
-    """ball, outline, ellipse (for an object that turns) or footprint (for an agent that turns); all but the ball are for
+    """ball, outline, ellipse (of an object that turns) or footprint (of an agent that turns); all but the ball are for
     the plane. Default: by the data and the group."""
     radius: float | None = None
     """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. Actions of one
