@@ -62,6 +62,7 @@ def shown(
         "scene": 1e-3 * one,
         "contact": one < 0,
         "visible": one > 0,
+        "far": one < 0,
         "distance": one.double(),
         "elongation": None,
     }
@@ -165,7 +166,7 @@ def test_every_finding_has_rows_or_is_about_the_whole_log(monkeypatch: pytest.Mo
     names |= {"own-actions"}
     w = torch.rand(4, 3)
     trial: Any = Trial(Batch(w, w[:, :2], w), torch.arange(4))
-    seen = Examination(*([torch.zeros(4, 1)] * 5), *([torch.ones(4, 1, dtype=torch.bool)] * 2), torch.zeros(4, 1), None)
+    seen = Examination(*([torch.zeros(4, 1)] * 5), *([torch.ones(4, 1, dtype=torch.bool)] * 3), torch.zeros(4, 1), None)
     monkeypatch.setattr(examples, "examine", lambda model, batch: seen)
     probed = set(Probed(trial, np.arange(4), None).shows)
     array = {"idle", "unchanged", "duplicates", "contradictions", "clipped-actions"}

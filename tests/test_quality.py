@@ -10,6 +10,7 @@ from balls import balls
 import palpate
 from palpate import quality
 from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.contacts.slots import Slot
 from palpate.data.transitions import Batch
 from palpate.groups.translations import Translations
 from palpate.inputs import Inputs
@@ -30,8 +31,10 @@ GOOD: dict[str, Any] = {
     "elongation": 2.0,
     "misplaced": 0.03,
     "error": 0.06,
+    "objects": 1,
     "unit": 1.0,
 }
+OBJECT = Slot("object", 0.95, 0.02, 0.1)
 
 
 class TestBoundary:
@@ -78,8 +81,8 @@ class Puppet:
         self.config = ModelConfig(encoder="mlp", observation_shape=(4,), n=2)
         self.rows = 0
 
-    def separation(self) -> float:
-        return self.valley
+    def separations(self) -> list[float]:
+        return [self.valley] * self.seen.objects.shape[1]
 
     def examine(self, batch: Batch) -> Examination:
         part = slice(self.rows, self.rows + len(batch.a))
@@ -95,7 +98,7 @@ def walk(count: int = 30, slip: float = 0.0, rest: float = 0.0) -> tuple[Examina
     distance = torch.rand(count, 1, generator=generator) + (~touched).float()
     drift = torch.where(touched[..., None], 9.0, torch.tensor([rest, 0.0]))
     visible = torch.ones_like(touched)
-    seen = Examination(agent[:-1], agent[1:], thing, thing + drift, distance, touched, visible, distance, None)
+    seen = Examination(agent[:-1], agent[1:], thing, thing + drift, distance, touched, visible, touched, distance, None)
     return seen, Batch(agent[:-1].clone(), agent.diff(dim=0) + torch.tensor([slip, 0.0]), agent[1:].clone())
 
 
@@ -124,6 +127,26 @@ class TestAssess:
         assert (found.stay is None) == touched
         spread = float((seen.agent - seen.agent.mean(0)).square().sum(1).mean().sqrt())
         assert found.error >= spread * 0.999  # the object may be anywhere
+
+    def test_a_slot_without_an_object_does_not_spoil_the_measurements_of_the_others(self) -> None:
+        """The second slot jumps about wherever the agent moves."""
+        seen, batch = walk(900, rest=0.04)
+        jumps = torch.randn(900, 1, 2, generator=torch.Generator().manual_seed(1))
+        both = seen._replace(
+            objects=torch.cat((seen.objects, seen.objects), 1),
+            objects_next=torch.cat((seen.objects_next, seen.objects + jumps), 1),
+            contact=torch.cat((seen.contact, jumps[..., 0] > 0), 1),
+            visible=seen.visible.expand(-1, 2),
+            far=torch.cat((seen.far, jumps.norm(dim=-1) > 0.1), 1),
+            distance=seen.distance.expand(-1, 2),
+        )
+        found, alone = assessed(both, batch), assessed(seen, batch)
+        assert [slot.holds for slot in found.slots] == ["object", "mover"]
+        assert (found.objects, alone.objects, alone.slots) == (1, 1, ())
+        assert found.as_dict() == alone.as_dict() | {"verdict": "doubtful"}
+        (finding,) = found.findings
+        assert (finding.name, finding.evidence["index"]) == ("moves-by-itself", 1)
+        assert "objects=1" in finding.advice
 
     def test_hidden_objects_are_left_out_and_counted(self) -> None:
         seen, batch = walk(90, rest=0.04)
@@ -249,6 +272,10 @@ class TestFindings:
             ({"tracking": 0.6}, "stuck-object"),
             ({"consistency": 0.7}, "unexplained-contacts"),
             ({"elongation": 1.05}, "no-angle"),
+            ({"counted": 2}, "more-objects"),
+            ({"slots": (OBJECT, Slot("nothing", 0.1, 0.1, 0.0))}, "empty-slot"),
+            ({"slots": (OBJECT, Slot("duplicate", 0.9, 0.1, 0.8))}, "duplicate-object"),
+            ({"slots": (OBJECT, Slot("mover", 0.5, 0.4, 0.0))}, "moves-by-itself"),
         ],
     )
     def test_each(self, changes: dict[str, Any], name: str) -> None:
@@ -268,6 +295,11 @@ class TestFindings:
             ({"separation": 0.1, "consistency": 0.95}, "doubtful"),
             ({"separation": 0.1, "consistency": 0.6}, "not to be trusted"),
             ({"tracking": 0.55}, "not to be trusted"),
+            ({"counted": 1}, "good"),
+            ({"counted": 2}, "doubtful"),
+            ({"objects": 2, "counted": 2, "slots": (OBJECT, OBJECT)}, "good"),
+            ({"slots": (OBJECT, Slot("duplicate", 0.9, 0.1, 0.8))}, "doubtful"),
+            ({"slots": (Slot("nothing", 0.1, 0.1, 0.0),) * 2}, "not to be trusted"),
         ],
     )
     def test_the_verdict(self, changes: dict[str, Any], verdict: str) -> None:
@@ -275,8 +307,12 @@ class TestFindings:
         assert (quality.verdict, quality.as_dict()["verdict"]) == (verdict, verdict)
         assert str(quality).startswith(f"{verdict}; ")
 
-    def test_inseparable_contacts_are_the_only_finding(self) -> None:
+    def test_inseparable_contacts_are_the_only_finding_but_for_more_objects(self) -> None:
         assert self.names(separation=0.1, equivariance=9.0, consistency=0.1) == ["inseparable"]
+        assert self.names(separation=0.1, equivariance=9.0, consistency=0.1, counted=2) == [
+            "more-objects",
+            "inseparable",
+        ]
 
 
 @pytest.mark.slow

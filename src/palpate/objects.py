@@ -136,14 +136,15 @@ class ObjectHead(nn.Module):
         self[index].resize(radius)
 
     @torch.no_grad()
-    def restart(self, index: int, fresh: Body, readout: nn.Linear, generator: torch.Generator) -> None:
-        """Give one object a fresh body, and fresh rows of the network's read-out."""
+    def restart(self, index: int, fresh: Body, readout: nn.Linear, generator: torch.Generator) -> slice:
+        """Give one object a fresh body, and fresh rows of the network's read-out. Returns these rows."""
         rows = slice(index * self._each, (index + 1) * self._each)
         weight = torch.randn(readout.weight[rows].shape, generator=generator)
         readout.weight[rows] = FIRST_READOUT * weight.to(readout.weight)
         readout.bias[rows] = 0
         self[index].load_state_dict(fresh.state_dict())
         self.offset[index], self.placed[index], self.may_hide[index] = 0, False, False
+        return rows
 
     def measure(self, unit: Tensor) -> None:
         for i in range(len(self)):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from palpate.contacts.slots import Holds, Slot, judge_slots
 from palpate.contacts.split import FEWEST_OF_A_CLASS, SEPARABLE
 from palpate.data.episodes import chains
 from palpate.data.transitions import Batch
@@ -54,7 +55,10 @@ def residual(group: Group, before: Tensor, action: Tensor, after: Tensor, unit: 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """The label-free quality of a model, for its worst object. None where the triples do not determine a value."""
+    """The label-free quality of a model, for its worst object. None where the triples do not determine a value.
+
+    Slots that hold no object of their own are left out, unless none does.
+    """
 
     triples: int  # that were measured
     separation: float  # emptiness of the valley between triples with and without contact, 1 at best
@@ -68,6 +72,9 @@ class Quality:
     elongation: float | None  # median long over short semi-axis of a body that turns; 1 if no angle is known
     misplaced: float | None  # position error along one direction that would explain the wrong predictions
     error: float  # estimated root mean square error of the object's position relative to the agent
+    slots: tuple[Slot, ...] = ()  # what each slot of a model of several objects holds
+    objects: int  # that the model places
+    counted: int | None = None  # objects that a short run with a spare slot finds; None if there was no such run
     unit: float  # root mean square of the actions, to compare all lengths with
 
     @property
@@ -82,7 +89,8 @@ class Quality:
         return "not to be trusted" if "blocking" in severities else "doubtful" if severities else "good"
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "verdict": self.verdict}
+        """The numbers by name, and the verdict; findings describe the slots that hold no object."""
+        return {**{name: x for name, x in asdict(self).items() if name != "slots"}, "verdict": self.verdict}
 
     def __str__(self) -> str:
         names = ("error", "equivariance", "stay", "consistency")
@@ -93,14 +101,18 @@ class Quality:
 
 def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality | None:
     """The quality of a model on held-out triples; None for a model without contacts. `episode` [b] numbers episodes."""
-    seen, separation = examine(model, batch), model.separation()
-    if seen is None or separation is None:
+    seen, separations = examine(model, batch), model.separations()
+    if seen is None or separations is None:
         return None
     group, unit = model.group, float(model.inputs.unit)
     equivariance = residual(group, seen.agent, batch.a.cpu().double(), seen.agent_next, unit)
     moved = group.difference(seen.objects_next, seen.objects)
+    slots: list[Slot] = []
+    if moved.shape[1] > 1:
+        slots, _ = judge_slots(seen.distance, moved.norm(dim=-1), seen.far, seen.visible)
+    held = [i for i, slot in enumerate(slots) if slot.holds == "object"] or list(range(moved.shape[1]))
     rests, tracked, edges = [], [], []
-    for i in range(moved.shape[1]):  # objects, where they are visible
+    for i in held:  # objects, where they are visible
         rows = seen.visible[:, i]
         contact, distance = seen.contact[rows, i], seen.distance[rows, i]
         if not contact.all():
@@ -113,15 +125,15 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
     # Without other evidence the object may be anywhere among the agent's positions, and is hardly ever farther away.
     position = group.position(seen.agent)
     lost = _rms(group.difference(position, position.mean(0)))
-    if misplaced is not None and len(edges) == moved.shape[1]:
+    if misplaced is not None and len(edges) == len(held):
         lost = min(lost, position.shape[1] ** 0.5 * misplaced)
     error = (lost**2 + (equivariance**2 + (rest or 0.0) ** 2) / 2) ** 0.5
     has_body = traits_of(model.config.method).has_body  # else the user cannot choose another body
     return Quality(
         triples=len(batch.a),
-        separation=separation,
-        contact_share=float((seen.contact & seen.visible).any(1).double().mean()),
-        hidden=1 - float(seen.visible.double().mean(0).min()),
+        separation=min(separations[i] for i in held),
+        contact_share=float((seen.contact & seen.visible)[:, held].any(1).double().mean()),
+        hidden=1 - float(seen.visible.double().mean(0)[held].min()),
         equivariance=equivariance,
         stay=rest,
         closure=_closure(group, seen, batch, episode, unit),
@@ -130,17 +142,35 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
         elongation=float(seen.elongation.median(0).values.min()) if seen.elongation is not None and has_body else None,
         misplaced=misplaced,
         error=error,
+        slots=tuple(slots),
+        objects=len(held),
         unit=unit,
     )
 
 
+SPARE: dict[Holds, tuple[str, str]] = {
+    "nothing": ("empty-slot", "a learned object is none: it does not move when the agent touches it"),
+    "duplicate": ("duplicate-object", "two learned objects are the same one: they move in the same triples"),
+    "mover": ("moves-by-itself", "a learned object is none: it moves whether or not the agent touches it"),
+}
+
+
 def judge(quality: Quality) -> list[Finding]:
-    """Findings about a run; if contacts do not separate and geometry does not explain them, that one alone."""
+    """Findings about a run. If contacts do not separate and geometry does not explain them, nothing else is judged but
+    the number of objects."""
     found: list[Finding] = []
 
     def warn(name: str, text: str, evidence: dict[str, Any], advice: str) -> None:
         found.append(Finding(name, "warning", text, evidence, advice))
 
+    count = max(quality.objects, quality.counted or 0)
+    if quality.objects < count:
+        warn(
+            "more-objects",
+            "the agent also touches objects that the model does not place",
+            {"placed": quality.objects, "counted": count},
+            f"Train with objects={count}, or with objects='auto', which counts them first.",
+        )
     blurred = {"separation": quality.separation, "wanted at least": SEPARABLE}
     contacts = round(quality.contact_share * quality.triples)
     several = contacts >= FEWEST_OF_A_CLASS  # a boundary fits any few contacts
@@ -154,6 +184,7 @@ def judge(quality: Quality) -> list[Finding]:
         )
     elif quality.separation < SEPARABLE:
         return [
+            *found,
             Finding(
                 "inseparable",
                 "blocking",
@@ -161,8 +192,17 @@ def judge(quality: Quality) -> list[Finding]:
                 blurred,
                 "Do not trust the object's positions. Are there triples of both kinds? Does the object rest without "
                 "contact? Otherwise train longer.",
-            )
+            ),
         ]
+    nothing_held = all(slot.holds != "object" for slot in quality.slots)
+    for number, slot in enumerate(quality.slots):
+        if slot.holds in SPARE:
+            name, text = SPARE[slot.holds]
+            evidence = {"index": number, "moves if touched": slot.touched, "moves otherwise": slot.otherwise}
+            if slot.holds == "duplicate":
+                evidence["overlap of the movements"] = slot.together
+            advice = f"Ignore it, or train with objects={count}, or longer if there are more."
+            found.append(Finding(name, "blocking" if nothing_held else "warning", text, evidence, advice))
     if not several:
         warn(
             "few-held-out-contacts",

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from palpate.contacts.slots import RENEW_AT, Slots
+from palpate.contacts.slots import RENEW_AT, Slots, judge_slots
 
 B = 512
 
@@ -99,3 +99,58 @@ def test_a_single_slot_is_always_valid_and_never_spare() -> None:
     assert slots.spare.tolist() == [False]
     assert not slots.surer.any()
     assert slots.renew(0.5) == []
+
+
+# Slots of a trained model
+
+
+class Judged:
+    """Paths at random distances from k slots, of which those nearer than 0.3 touch; motions are short unless made."""
+
+    def __init__(self, count: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.distance = torch.rand(2000, count, generator=generator, dtype=torch.float64)
+        self.length = 0.01 * torch.rand(2000, count, generator=generator, dtype=torch.float64)
+        self.touched = self.distance < 0.3
+        self.visible = torch.ones_like(self.touched)
+
+    def holds(self) -> list[str]:
+        return [slot.holds for slot in judge_slots(self.distance, self.length, self.length > 0.2, self.visible)[0]]
+
+
+def test_what_slots_hold() -> None:
+    """An object, nothing, something that moves by itself, an object that moves in only some of its contacts."""
+    judged = Judged(4)
+    judged.length[:, 0] += judged.touched[:, 0]
+    judged.length[:, 2] += contacts(4)[:, 0].repeat(4)[:2000] | contacts(4, seed=1)[:, 0].repeat(4)[:2000]
+    judged.length[:, 3] += judged.touched[:, 3] & (torch.arange(2000) % 5 > 0)
+    assert judged.holds() == ["object", "nothing", "mover", "object"]
+
+
+def test_shares_and_movements_by_hand() -> None:
+    judged = Judged(2)
+    missed = torch.arange(2000) % 10 == 0
+    judged.length[:, 0] += judged.touched[:, 0] & ~missed
+    (slot, _), moved = judge_slots(judged.distance, judged.length, judged.length > 0.2, judged.visible)
+    assert (slot.touched, slot.otherwise) == (pytest.approx(0.9, abs=0.05), pytest.approx(0, abs=0.05))
+    assert slot.youden == pytest.approx(0.9, abs=0.05)
+    agree = (moved[:, 0] == (judged.touched[:, 0] & ~missed)).double().mean()
+    assert agree > 0.95
+
+
+def test_the_worse_of_two_slots_that_move_together_is_a_duplicate() -> None:
+    judged = Judged(3)
+    judged.distance[:, 1] = judged.distance[:, 0]
+    judged.length[:, :2] += judged.touched[:, :1]
+    judged.length[:, 0] -= (judged.touched[:, 0] & (torch.arange(2000) % 8 == 0)).double()
+    judged.length[:, 2] += judged.touched[:, 2]
+    assert judged.holds() == ["duplicate", "object", "object"]
+
+
+def test_a_hidden_object_is_judged_where_it_is_visible() -> None:
+    judged = Judged(2)
+    judged.visible[:, 0] = torch.arange(2000) % 2 == 0
+    judged.length += torch.where(judged.visible, judged.touched, torch.rand(2000, 2) < 0.5)
+    assert judged.holds() == ["object", "object"]
+    judged.visible[:] = torch.arange(2000)[:, None] < 50  # too few
+    assert judged.holds() == ["nothing", "nothing"]

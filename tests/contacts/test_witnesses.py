@@ -106,7 +106,7 @@ def test_everything_is_asked_of_the_witness_that_leads(lead: bool) -> None:
     torch.testing.assert_close(made.share, touched.float().mean(0), atol=0.02, rtol=0)
     assert made.split(0) is (made.places if lead else made.scenes).split(0)
     assert made.compares_positions(0) == lead
-    assert made.separation() > 0.5
+    assert made.separations()[0] > 0.5
     assert made.reliable(torch.tensor([[True], [False]])).tolist() == [True, False]
 
 
@@ -158,6 +158,17 @@ def test_only_positions_tell_changes_of_one_of_several_objects() -> None:
     assert made.contact(d).tolist() == [[True, False]]
     assert made.split(1) is made.places.split(1)
     torch.testing.assert_close(made.places.share, touched.float().mean(0), atol=0.02, rtol=0)
+
+
+def test_evaluation_of_several_objects_uses_positions_as_a_user_does() -> None:
+    """The thresholds of W stay those of training: its points do not separate, so held-out triples do not set them."""
+    made, _, touched = two_objects(EARLY, z_step=9.0)
+    assert made.lead.tolist() == [False, False]
+    z = 10 * scattered(2, B, 2, 3)
+    z_next = z + 0.1 * scattered(5, B, 2, 3) + 9.0 * touched[..., None]
+    still, unlikely, rank = scattered(1, B, 2, 3), torch.full((B, 2), -9.0), torch.zeros(2, 2, dtype=torch.bool)
+    found = made.eval().observe(still, still, z, z_next, touched, unlikely, rank, EARLY)
+    assert accuracy(found, touched) > 0.99
 
 
 # The agreement with geometry

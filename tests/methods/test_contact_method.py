@@ -614,7 +614,9 @@ class TestTwoObjects:
         before = {name: x.clone() for name, x in model.state_dict().items()}
         model.adapt(0.1)
         torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0, equal_nan=True)
-        model.adapt(0.5)
+        anew = {x.parameter for x in model.adapt(0.5)}
+        scalars = {model.raw_softness, model.log_rest_scale, *model.head[0].parameters(), *model.head[1].parameters()}
+        assert anew == {model.phi_ext.head.weight, model.phi_ext.head.bias, *scalars}
         first, second, third = model.phi_ext.head.weight.detach().chunk(3)
         old = before["phi_ext.head.weight"].chunk(3)
         assert not torch.equal(first, old[0])

@@ -284,7 +284,7 @@ class TestOutputs:
             model.scene_distance(batch.o, batch.o_next),
             model.contacts(batch),
             model.examine(batch),
-            model.separation(),
+            model.separations(),
             model.threshold(),
         ]
         assert [each is not None for each in outputs] == [case in WITH_CONTACTS] * len(outputs)

@@ -9,7 +9,7 @@ from torch import Tensor
 from toys import Toy, make_model, resident, settings, train_toy
 
 from palpate.bodies.base import SHAPE_FROM
-from palpate.methods.base import Loss, Model
+from palpate.methods.base import Anew, Loss, Model
 from palpate.training.notes import NonFiniteLoss, Notes
 from palpate.training.state import _learned
 from palpate.training.step import Run
@@ -120,6 +120,28 @@ class TestNonFinite:
 class Steep(Toy):
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
         return Loss({"steep": 1e3 * self.weight.sum()}, {})
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_what_starts_anew_forgets_which_way_it_moved(optimizer: Any) -> None:
+    """Other entries keep their moments, and all keep the size of their gradients."""
+    model = make_model()
+    run = Run(model, resident(), settings(optimizer=optimizer), CPU)
+    steps(run, 3)
+    moments = dict(_learned(run))
+    readout, matrix = model.phi_ext.head.weight, model.phi_ext.encoder.layers[2].weight
+    scalar = next(iter(model.head[0].parameters()))
+    momentum = {p: moments[p]["momentum" if "momentum" in moments[p] else "exp_avg"] for p in (readout, matrix, scalar)}
+    assert all(x.any() for x in momentum.values())
+    before = {p: x.clone() for p, x in momentum.items()}
+    sizes = moments[readout]["exp_avg_sq"].clone()
+    model.adapt = lambda share: [Anew(readout, slice(0, 1)), Anew(matrix, 2), Anew(scalar)]  # type: ignore[method-assign]
+    run.step = 0
+    run.set_schedule()
+    assert not any(x.any() for x in (momentum[readout][0], momentum[matrix][2], momentum[scalar]))
+    assert torch.equal(momentum[readout][1:], before[readout][1:])
+    assert torch.equal(momentum[matrix][3:], before[matrix][3:])
+    assert torch.equal(moments[readout]["exp_avg_sq"], sizes)
 
 
 def test_a_step_uses_its_own_gradient_alone() -> None:

@@ -109,9 +109,9 @@ class Scenes(nn.Module):
         """Whether geometry explains the changes, `[k]` bool: see `Split.agrees`."""
         return torch.stack([self.split(i).agrees() for i in range(len(self))])
 
-    def separation(self) -> float:
-        """The separation of the worst split."""
-        return min(self.split(i).separation() for i in range(len(self)))
+    def separations(self) -> list[float]:
+        """The separation of each split."""
+        return [self.split(i).separation() for i in range(len(self))]
 
     def recall(self, distances: Tensor, touching: Tensor | None = None) -> None:
         """Take the thresholds from distances [N, k] of held-out triples; see `Split.recall`."""

@@ -5,7 +5,8 @@ few times: the others explain their own changes, so what remains is the object t
 Legend: b batch, k slots.
 """
 
-from typing import final
+import math
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,72 @@ FEWEST = 2.0  # counted contacts that a slot needs
 CLEARLY_WORSE, WORST = 0.6, 0.2  # a slot is spare below this share of the best index, or below this index
 TOGETHER = 0.4  # Jaccard index of the movements of two slots above which they hold the same object
 SURER = 0.15  # difference of two slots' indices above which one is surer
+# Slots of a trained model: candidates for the radius and for the length of a motion, and their quantiles; fewest paths
+# to judge from; share of the other paths above which a slot moves by itself.
+CANDIDATES, NEAR, MOVING = 30, (0.02, 0.6), (0.2, 0.98)
+FEWEST_PATHS, RESTLESS = 100, 0.25
 RENEW_AT = (0.16, 0.24, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72)  # shares of the run at which spare slots start anew
+
+
+Holds = Literal["object", "duplicate", "mover", "nothing"]
+
+
+class Slot(NamedTuple):
+    """What a slot holds, and how often it moved."""
+
+    holds: Holds  # "duplicate": what a better slot holds; "mover": something that moves without being touched
+    touched: float  # share of the paths near the slot in which it moved
+    otherwise: float  # of the other paths
+    together: float  # largest Jaccard index of its movements and those of a better slot
+
+    @property
+    def youden(self) -> float:
+        """Youden's index of its movements: how often if touched, minus how often otherwise."""
+        return self.touched - self.otherwise
+
+
+def judge_slots(distance: Tensor, length: Tensor, far: Tensor, visible: Tensor) -> tuple[list[Slot], Tensor]:
+    """What each slot of a trained model holds, from triples [N, k]: the distance of the path, the length of the slot's
+    motion, whether that is more than its body's radius, and whether the object is visible; and where it moved, [N, k].
+    """
+    slots, moved = [], torch.zeros_like(visible)
+    for i in range(visible.shape[1]):
+        rows = visible[:, i]
+        border, step, touched, otherwise = _best(distance[rows, i], length[rows, i])
+        moved[:, i] = rows & (length[:, i] > step)
+        holds: Holds = "object"
+        if touched - otherwise < TELLING:
+            alone = far[rows, i][distance[rows, i] >= border]
+            holds = "mover" if len(alone) and float(alone.double().mean()) > RESTLESS else "nothing"
+        slots.append(Slot(holds, touched, otherwise, 0.0))
+    together = overlap(moved.double().T @ moved.double())
+    for i, slot in enumerate(slots):
+        better = [together[i, j] for j, x in enumerate(slots) if (x.youden, -j) > (slot.youden, -i)]
+        twin = float(max(better, default=0.0))
+        duplicate = slot.holds == "object" and twin > TOGETHER
+        slots[i] = slot._replace(holds="duplicate" if duplicate else slot.holds, together=twin)
+    return slots, moved
+
+
+def _best(distance: Tensor, length: Tensor) -> tuple[float, float, float, float]:
+    """The radius and the length of a motion for which Youden's index is largest, and the shares of motions of at least
+    this length among nearer paths and among the others. The body's own radius is too large after a short run."""
+    if len(distance) < FEWEST_PATHS:
+        return math.inf, math.inf, 0.0, 0.0
+    borders = distance.quantile(torch.linspace(*NEAR, CANDIDATES).to(distance))
+    steps = length.quantile(torch.linspace(*MOVING, CANDIDATES).to(length))
+    near = (distance < borders[:, None]).to(distance)  # [r, N]
+    moved = (length > steps[:, None]).to(distance).T  # [N, t]
+    touched, otherwise = (side @ moved / side.sum(1, keepdim=True).clamp(min=1) for side in (near, 1 - near))
+    best = int((touched - otherwise).argmax())
+    found = borders[best // CANDIDATES], steps[best % CANDIDATES], touched.flatten()[best], otherwise.flatten()[best]
+    return tuple(map(float, found))  # type: ignore[return-value]
+
+
+def overlap(moves: Tensor) -> Tensor:
+    """Jaccard index `[k, k]` of the movements of two slots, from the numbers [k, k] of triples in which both moved."""
+    alone = moves.diagonal()
+    return moves / (alone[:, None] + alone - moves).clamp(min=1)
 
 
 @final
@@ -57,8 +123,7 @@ class Slots(nn.Module):
     @property
     def together(self) -> Tensor:
         """Jaccard index `[k, k]` of the movements of two slots."""
-        alone = self.moves.diagonal()
-        return self.moves / (alone[:, None] + alone - self.moves).clamp(min=1)
+        return overlap(self.moves)
 
     @property
     def surer(self) -> Tensor:

@@ -59,7 +59,8 @@ class Witnesses(nn.Module):
         """Probability `[b, k]` that each object has changed, for points of W [b, s, m] and positions [b, k, n].
 
         In training the splits store the distances. `touching` [b, k] bool: whether geometry predicts a contact. `odds`
-        [b, k]: log-odds that each object has changed if it were alone; `surer` as in `responsibility`.
+        [b, k]: log-odds that each object has changed if it were alone; `surer` as in `responsibility`. Otherwise the
+        witness decides that a user sees, with thresholds that held-out triples may have set.
         """
         by_scene = self.scenes.changed(
             self.scenes.observe(w, w_next, touching.any(1, keepdim=True).expand(w.shape[:2]))
@@ -73,7 +74,7 @@ class Witnesses(nn.Module):
             part = responsible.sum(0) / by_scene.sum().clamp(min=1)
             self.part.lerp_(torch.where(by_scene.any(), part, self.part), FORGETS)
             self.agreed.add_(1).mul_(self._leading(lambda witness: witness.agrees))
-        return torch.where(self.lead, by_place, responsible)
+        return torch.where(self.lead if self.training else self.by_position, by_place, responsible)
 
     def deciding(self, scenes: Tensor, places: Tensor) -> Tensor:
         """Squared distances `[b, k]`: those of positions [b, k] if they decide, else those in W [b, s]."""
@@ -129,9 +130,9 @@ class Witnesses(nn.Module):
         """Whether positions decide changes of this object."""
         return bool(self.by_position[index])
 
-    def separation(self) -> float:
-        """The separation of the worst split."""
-        return min(self.split(i).separation() for i in range(len(self)))
+    def separations(self) -> list[float]:
+        """The separation of each split."""
+        return [self.split(i).separation() for i in range(len(self))]
 
     def recall(self, scenes: Tensor, places: Tensor, touching: Tensor) -> None:
         """Take the thresholds from distances of held-out triples, in W [N, s] and of positions [N, k]; see

@@ -127,7 +127,7 @@ class Trial:
             "scene_spread": float(unrelated.median()),
             "moving_share": float((moved > unrelated.quantile(RELATED)).double().mean()),
             "contact_share": float(contact.double().mean()),
-            "separation": self.model.separation(),
+            "separation": min(self.model.separations()),
             "stray_share": float(stray(group, seen).double().mean()),
             "hidden_share": float((~visible).double().mean()),
         }

@@ -5,6 +5,7 @@ Legend: b batch, k objects, n ambient dimension.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -104,6 +105,13 @@ class Encoding(NamedTuple):
         return x[:, 0]
 
 
+class Anew(NamedTuple):
+    """Entries of a parameter that have started anew."""
+
+    parameter: Tensor
+    entries: int | slice | EllipsisType = ...  # along its first axis; all
+
+
 class Loss(NamedTuple):
     """The terms whose sum is minimised, and other readings for the log."""
 
@@ -122,6 +130,7 @@ class Examination(NamedTuple):
     scene: Tensor  # [b, k] distance by which contacts are recognised
     contact: Tensor  # [b, k] bool
     visible: Tensor  # [b, k] bool, in both observations
+    far: Tensor  # [b, k] bool: the object moved by more than its body's radius
     distance: Tensor  # [b, k] clearance of the path plus the body's mean radius; below 0 deep inside
     elongation: Tensor | None  # [b, k] longest over shortest semi-axis, for bodies that turn
 
@@ -186,8 +195,11 @@ class Model(nn.Module, ABC):
         device work only."""
         return None
 
-    def adapt(self, share: float) -> None:
-        """Change what gradients cannot, every few steps, when `share` of the run is over; may wait for the device."""
+    def adapt(self, share: float) -> list[Anew]:
+        """Change what gradients cannot, every few steps, when `share` of the run is over; may wait for the device.
+
+        Returns what has started anew."""
+        return []
 
     def refine(self, draw: Callable[[], Any], steps: int) -> None:
         """The refinement, after the last of `steps`: a fit to drawn batches."""
@@ -246,8 +258,8 @@ class Model(nn.Module, ABC):
         """The threshold of `scene_distance`."""
         return None
 
-    def separation(self) -> float | None:
-        """How well contacts separate from other triples: 1 at best, 0 or less not at all."""
+    def separations(self) -> list[float] | None:
+        """How well contacts with each object separate from other triples: 1 at best, 0 or less not at all."""
         return None
 
     def examine(self, batch: Batch) -> Examination | None:

@@ -14,6 +14,7 @@ from palpate.bodies.base import LR_SCALE
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import Path
+from palpate.methods.base import Anew
 from palpate.methods.located import Located
 from palpate.objectives.contact import (
     LEAST_CHANCE,
@@ -168,14 +169,17 @@ class Geometric(Located):
         return cause - n * math.log(REACH) - resting
 
     @torch.no_grad()
-    def restart(self, index: int, generator: torch.Generator) -> None:
+    def restart(self, index: int, generator: torch.Generator) -> list[Anew]:
         """Start one object anew: its body, its scalars, and its rows of the network's read-out."""
         scene = self.config.objective
         body = make_body(scene.body, self.config.n, radius=scene.radius)
         body.measure(self.inputs.unit.cpu())
-        self.head.restart(index, body, self.phi_ext.head, generator)
+        rows = self.head.restart(index, body, self.phi_ext.head, generator)
         self.unseen[:, index] = 0
         self.raw_softness[index], self.log_rest_scale[index] = FIRST_RAW_SOFTNESS, math.log(FIRST_REST_SCALE)
+        readout = [Anew(x, rows) for x in (self.phi_ext.head.weight, self.phi_ext.head.bias)]
+        scalars = [Anew(x, index) for x in (self.raw_softness, self.log_rest_scale)]
+        return [*readout, *scalars, *map(Anew, self.head[index].parameters())]
 
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
         """The posterior probability of a contact: geometry is the prior, the witness gives the likelihood of a change.

@@ -18,6 +18,7 @@ from palpate.data.transitions import Batch
 from palpate.methods.base import Encoding, Examination, Model, Threshold
 from palpate.networks import Branch, make_encoder
 from palpate.objectives.equivariance import chain_equivariance, equivariance, landmark_equivariance, stillness
+from palpate.objectives.paper import stay
 from palpate.objects import ObjectHead, Objects
 from palpate.refine import Correction
 
@@ -106,11 +107,11 @@ class Located(Model):
     def contacts(self, batch: Batch) -> Tensor:
         return self.scenes.reliable(self.scenes.contact(self.scene_distance(batch.o, batch.o_next)))
 
-    def separation(self) -> float:
-        return self.scenes.separation()
+    def separations(self) -> list[float]:
+        return self.scenes.separations()
 
     def separable(self) -> bool:
-        return self.separation() >= SEPARABLE
+        return min(self.separations()) >= SEPARABLE
 
     def threshold(self) -> Threshold | None:
         if len(self.scenes) > 1:  # each object has one of its own
@@ -123,7 +124,7 @@ class Located(Model):
         return super().held_out(blocks) if self.separable() else None
 
     def vitals(self) -> dict[str, float]:
-        return {"separation": self.separation(), **self.head.vitals(self.inputs.unit)}
+        return {"separation": min(self.separations()), **self.head.vitals(self.inputs.unit)}
 
     def examine(self, batch: Batch) -> Examination:
         unit = self.inputs.unit
@@ -133,6 +134,7 @@ class Located(Model):
         path = self.group.path(z_int, self.inputs.scaled(batch.a))
         covariances, orientations = self.head.covariances(objects, z_int), self.head.orientations(objects)
         turns = covariances is not None and orientations is not None
+        sizes = self.head.sizes(objects)
         return Examination(
             agent=self.group.scaled_pose(z_int, unit),
             agent_next=self.group.scaled_pose(z_int_next, unit),
@@ -141,7 +143,8 @@ class Located(Model):
             scene=scene,
             contact=self.scenes.contact(scene),
             visible=(objects.hidden < 0) & (objects_next.hidden < 0),
-            distance=(self.head.clearance(objects, path) + self.head.sizes(objects)) * unit,
+            far=stay(objects.position, objects_next.position) > sizes.square(),
+            distance=(self.head.clearance(objects, path) + sizes) * unit,
             elongation=elongation(covariances) if turns else None,  # type: ignore[arg-type]
         )
 

@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from palpate.config import Precision, SettledTraining, TrainingConfig
-from palpate.methods.base import Loss, Model
+from palpate.methods.base import Anew, Loss, Model
 from palpate.optimizers import make_optimizers
 from palpate.training.feeds import Feed
 from palpate.training.notes import Notes
@@ -86,6 +86,14 @@ class Run:
             optimizer.optimizer.found_inf = stop
             optimizer.step()
 
+    def _forget(self, anew: Anew) -> None:
+        """Forget which way these entries were moving. The size of their gradients is kept: without it, the first steps
+        of Adam would be several times too large."""
+        for optimizer in self.optimizers:
+            moments = optimizer.optimizer.state.get(anew.parameter, {})
+            for name in moments.keys() & {"momentum", "exp_avg"}:
+                moments[name][anew.entries] = 0
+
     def captured(self) -> Callable[[], None]:
         """`advance` as a CUDA graph, which is captured again when the feed draws in another way."""
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -122,7 +130,8 @@ class Run:
         share = self.step / self.config.steps
         if self.step % ADAPT_EVERY == 0:  # not when readings are made: logging must not change a run
             self.feed.adapt(share)
-            self.plain.adapt(share)
+            for anew in self.plain.adapt(share):
+                self._forget(anew)
         self.progress.fill_(share)
         for group, gate in self.gates:
             gate.fill_(share >= group["starts"])
