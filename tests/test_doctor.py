@@ -8,20 +8,24 @@ import numpy as np
 import pytest
 import torch
 from faults import States, log, mixture, noise, pictures, pushes, states
+from several import Mixed
 
 import palpate
 from palpate.config import ObjectiveConfig
 from palpate.contacts.witnesses import PLACES_FROM
+from palpate.data.stream import first_triples
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor import check, probe
 from palpate.doctor.examples import WHOLE
 from palpate.doctor.probe import small
+from palpate.doctor.several import SEVERAL, Several, several
 from palpate.doctor.verdict import judge, undecided
 from palpate.geometry import Segment
 from palpate.networks import Branch
 from palpate.training.loop import Interrupted
 
 COUNT = 2500
+NOT_LOOKED_FOR = Several([], {}, np.zeros(0, bool))  # a second object, in most tests
 REACH = 0.12  # distance of centres at which agent and object touch
 
 
@@ -32,6 +36,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
     monkeypatch.setattr(probe, "STEPS", (200, 150))
     monkeypatch.setattr(probe, "MORE_STEPS", (100, 50))
+    monkeypatch.setattr(check, "several", lambda trial, scene: NOT_LOOKED_FOR)
     yield
     torch.set_num_threads(threads)
 
@@ -290,6 +295,35 @@ def test_pushes_of_an_object_that_drifts_are_not_found() -> None:
     seen, found, _ = told(drifting)
     assert set(found) == {"no-two-classes"}
     assert seen["separation"] < 0.2
+
+
+def pairs(objects: int) -> Transitions:
+    drawn = first_triples(Mixed(objects), 4000, torch.Generator().manual_seed(0))
+    return Transitions(observation=drawn.o, action=drawn.a, next_observation=drawn.o_next)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objects", [1, 2])
+def test_a_second_object_is_found(objects: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are those in which it moved and the first one did not."""
+    monkeypatch.setattr(check, "several", several)
+    checkup = palpate.check(pairs(objects))
+    found = {finding.name: finding.severity for finding in checkup.findings}
+    assert (found.get("several-objects") == "warning") == (objects == 2)
+    assert checkup.measured["objects"] == objects
+    assert (len(checkup.rows.get("several-objects", [])) > 4) == (objects == 2)
+
+
+def test_a_second_object_is_not_looked_for_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = probe.Trial(small(pairs(2), np.arange(4000)), 0.0, False, ObjectiveConfig())
+    looked = several(trial, ObjectiveConfig())
+    assert (looked.findings, looked.measured) == ([], {})
+
+
+@pytest.mark.parametrize(("objects", "names"), [(1, []), (2, ["several-objects"]), (3, ["several-objects"])])
+def test_several_objects_are_a_warning(objects: int, names: list[str]) -> None:
+    seen = {"objects": float(objects), "moves_if_touched": 0.9, "moves_otherwise": 0.1}
+    assert [finding.name for finding in SEVERAL.judge(seen)] == names
 
 
 def test_a_finding_with_a_failed_precondition_is_not_judged() -> None:

@@ -1,15 +1,23 @@
 """Several objects, end to end: each is found, with its body and its contacts."""
 
+import json
+import signal
 import warnings
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from several import Mixed
 
 import palpate
+from palpate import counting
+from palpate.config import ObjectiveConfig
+from palpate.contacts.slots import Slot
+from palpate.counting import Count
 from palpate.data.labelled import Labelled
 from palpate.envs.many import REACH
+from palpate.training.loop import Interrupted
 
 
 class Fitted(NamedTuple):
@@ -60,3 +68,75 @@ def test_it_can_be_saved(fitted: Fitted, tmp_path: object) -> None:
     same = palpate.load(f"{tmp_path}/two")
     assert torch.equal(same.encode(o).objects, model.encode(o).objects)
     assert same.config.objective.objects == 2
+
+
+# The number of objects
+
+
+def find(monkeypatch: pytest.MonkeyPatch, objects: int) -> list[int]:
+    """Let the short runs find so many objects; returns the list to which each search appends `enough`."""
+    asked: list[int] = []
+
+    def count(*rows: Any, enough: int, **options: Any) -> Count:
+        asked.append(enough)
+        slots = [Slot("object", 0.9, 0.1, 0.0)] * objects + [Slot("nothing", 0.1, 0.1, 0.0)]
+        return Count(slots, torch.zeros(1, len(slots), dtype=torch.bool), 0.0)
+
+    monkeypatch.setattr(counting, "count_objects", count)
+    return asked
+
+
+TINY: dict[str, Any] = {"steps": 4, "batch_size": 16, "device": "cpu", "progress": False}
+
+
+@pytest.mark.parametrize(("found", "objects"), [(0, 1), (1, 1), (3, 3)])
+def test_auto_trains_with_the_objects_that_are_found(found: int, objects: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = find(monkeypatch, found)
+    with warnings.catch_warnings(action="ignore"):
+        model = palpate.fit(Mixed(3), objects="auto", **TINY)
+    assert asked == [6]
+    assert model.config.objects == objects
+    (choice,) = [choice for choice in model.facts["choices"] if choice["name"] == "objects"]
+    assert choice["value"] == objects
+    assert ("no object was found" in choice["reason"]) == (found == 0)
+
+
+def test_a_run_with_auto_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends like one that was never stopped; `run.json` holds the number, `run.toml` the word."""
+    find(monkeypatch, 2)
+
+    def stop(step: int, readings: dict[str, float]) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    settings: dict[str, Any] = {"objects": "auto", "log_every": 2, **TINY}
+    data = Mixed(2).labelled(300, seed=0).transitions
+    with warnings.catch_warnings(action="ignore"):
+        straight = palpate.fit(data, **settings)
+        with pytest.raises(Interrupted):
+            palpate.fit(data, out=tmp_path / "run", watch=stop, **settings)
+        resumed = palpate.fit(data, out=tmp_path / "run", resume=True, **settings)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["model"]["objective"]["objects"] == 2
+    assert 'objects = "auto"' in (tmp_path / "run" / "run.toml").read_text()
+    for name, value in straight.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[name], value, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("given", "found", "more"), [(1, 2, True), (1, 1, False), (2, 2, False), (6, 6, False)])
+def test_a_run_with_too_few_objects_says_so(
+    given: int, found: int, more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = find(monkeypatch, found)
+    monkeypatch.setattr(counting, "STEPS", 4)  # no longer than the run
+    with warnings.catch_warnings(action="ignore"):
+        model = palpate.fit(Mixed(2), objects=given, **TINY)
+    assert asked == ([given + 1] if given < 6 else [])
+    assert ("more-objects" in [finding["name"] for finding in model.facts["findings"]]) == more
+
+
+def test_auto_is_refused_where_several_objects_are() -> None:
+    with pytest.raises(ValueError, match="objects is 'auto'; leave it out: several objects are not found in pictures"):
+        palpate.fit("palpate/SpritesMany-v0", objects="auto", **TINY)
+    with pytest.raises(ValueError, match="objects is 'auto'; leave it out: the method 'vae' places one object"):
+        palpate.fit(Mixed(2), method="vae", objects="auto", **TINY)
+    with pytest.raises(ValueError, match="objects is 'many'; allowed is 1 to 6 or 'auto'"):
+        ObjectiveConfig(objects="many")  # type: ignore[arg-type]

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from palpate import __version__
+from palpate import __version__, counting
 from palpate.checkpoint import checksum
-from palpate.config import Encoder, GroupName, Motion, TrainingConfig, own_axes_hint
+from palpate.config import MOST, Encoder, GroupName, Motion, ObjectiveConfig, TrainingConfig, own_axes_hint
 from palpate.data.labelled import Labelled
+from palpate.data.stream import World
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
 from palpate.groups import make_group
@@ -29,6 +30,7 @@ from palpate.material import (
     opened_data,
     origin_of,
     require_group,
+    some_rows,
     triples_of,
     world_of,
 )
@@ -36,7 +38,8 @@ from palpate.methods.base import Encoding, Model
 from palpate.methods.store import FORMAT_VERSION, build, save_model
 from palpate.metrics.measure import measure
 from palpate.metrics.scores import Scores
-from palpate.plan import Asked, plan
+from palpate.networks import one_thread
+from palpate.plan import Asked, plan, require_objects
 from palpate.progress import Rate, bar, say
 from palpate.quality import assess
 from palpate.representation import Representation
@@ -105,7 +108,7 @@ def fit(
     shrink: int | None = None,
     body: str | None = None,
     radius: float | None = None,
-    objects: int = 1,
+    objects: int | Literal["auto"] = 1,
     egocentric: bool = False,
     group: GroupName = "translations",
     motion: Motion = "arc",
@@ -157,7 +160,6 @@ def fit(
     place = None if out is None else Path(out)
     demand_place(place, resume=resume, overwrite=overwrite)
     device = training_device(asked.training)
-    torch.manual_seed(asked.training.seed)
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
     require_group(opened, asked.scene, traits)
@@ -166,9 +168,14 @@ def fit(
     test = watched(test)
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
-    model_config, settled, choices, left_open = plan(asked, facts_of(opened, device))
-    if test is not None and (count := test.truth.objects.shape[1]) != asked.scene.objects:
-        raise ValueError(f"the test triples have {count} objects, and objects is {asked.scene.objects}")
+    known = facts_of(opened, device)
+    require_objects(asked.name, asked.scene.objects, known)
+    if asked.scene.objects == "auto":
+        known = known._replace(objects=_counted(opened, asked, known.substeps, progress))
+    torch.manual_seed(asked.training.seed)
+    model_config, settled, choices, left_open = plan(asked, known)
+    if test is not None and (count := test.truth.objects.shape[1]) != model_config.objects:
+        raise ValueError(f"the test triples have {count} objects, and objects is {model_config.objects}")
     if test is not None and (count := test.truth.agent.shape[1]) != model_config.n:
         raise ValueError(
             f"the true positions of the test triples have {count} numbers, and those of the model {model_config.n}; "
@@ -218,11 +225,33 @@ def fit(
                 material.feed.close()
                 if test is not None and from_file:
                     test.close()
-        facts |= _judged(model, material, progress)
+        again = asked.scene.objects != "auto" and settled.steps >= counting.STEPS
+        counted = _counted_after(opened, model, settled.seed, progress) if again else None
+        facts |= _judged(model, material, counted, progress)
         representation = Representation(model, facts, device)
         if folder is not None:
             save_model(model, folder, facts)
         return representation
+
+
+def _counted(opened: Transitions | Labelled | World, asked: Asked, substeps: int, progress: bool) -> tuple[int, str]:
+    """How many objects short runs find, at least 1, and why."""
+    count = _count(opened, asked.scene, substeps, MOST, asked.training.seed, progress)
+    return max(1, len(count.found)), count.reason
+
+
+def _count(
+    opened: Transitions | Labelled | World,
+    scene: ObjectiveConfig,
+    substeps: int,
+    enough: int,
+    seed: int,
+    progress: bool,
+) -> counting.Count:
+    most = sum(map(counting.steps_of, range(counting.FEWEST_SLOTS, min(enough, MOST - 1) + 2)))
+    with bar("counting objects", most, show=progress) as advance, one_thread():
+        kept, held = counting.kept_and_held(some_rows(opened, counting.ROWS, seed), seed)
+        return counting.count_objects(kept, held, scene, substeps=substeps, enough=enough, seed=seed, watch=advance)
 
 
 def _criterion(held_out: Batch | None) -> str | None:
@@ -280,7 +309,15 @@ def _evaluation(
     return run
 
 
-def _judged(model: Model, material: Material, progress: bool) -> dict[str, Any]:
+def _counted_after(opened: Transitions | Labelled | World, model: Model, seed: int, progress: bool) -> int | None:
+    """How many objects short runs find, up to one more than the model has; None where they cannot count."""
+    config = model.config
+    if config.picture or not traits_of(config.method).several or config.objects == MOST:
+        return None
+    return len(_count(opened, config.objective, config.substeps, config.objects + 1, seed, progress).found)
+
+
+def _judged(model: Model, material: Material, counted: int | None, progress: bool) -> dict[str, Any]:
     """The label-free quality and its findings, which are also issued as warnings."""
     with torch.no_grad():
         model.recall(_blocks(material.held_out))
@@ -290,6 +327,7 @@ def _judged(model: Model, material: Material, progress: bool) -> dict[str, Any]:
     quality = assess(model, unseen, material.episode)
     if quality is None:
         return {"findings": []}
+    quality = replace(quality, counted=counted)
     for finding in quality.findings:
         warnings.warn(str(finding), stacklevel=3)
     if progress:

@@ -34,6 +34,7 @@ class Facts(NamedTuple):
     steerable: bool  # a streamed world in which moves can be chosen
     device: str
     substeps: int = 1  # of an action
+    objects: tuple[int, str] | None = None  # how many were found, and why; None: the user gave their number
 
     @property
     def picture(self) -> bool:
@@ -52,6 +53,8 @@ def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choic
         chosen[name] = Choice(name, given[name], "as given") if name in given else Choice(name, value, reason)
         return chosen[name].value
 
+    if facts.objects is not None:
+        add("objects", *facts.objects)
     encoder = add("encoder", *_encoder(facts))
     add("shrink", *_shrink(facts, encoder, traits))
     optimizer = add("optimizer", *_optimizer(encoder, traits))

@@ -5,7 +5,6 @@ This module imports nothing heavy, so the command line lists the settings within
 
 import math
 from dataclasses import dataclass, field
-from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Method = Literal["interaction", "vae", "transporter", "supervised"]
@@ -19,6 +18,7 @@ Schedule = Literal["one-cycle", "paper"]
 Device = Literal["cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
 
+MOST = 6  # objects
 LEARNING_RATES = {"muon": 8e-3, "adamw": 2e-3}
 # Of groups of agents that turn: dimension of positions, and numbers that an action may have.
 TURNING: dict[str, tuple[int, tuple[int, ...]]] = {
@@ -47,8 +47,8 @@ class ObjectiveConfig:
     radius: float | None = None
     """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. Actions of one
     dimension need it."""
-    objects: int = 1
-    """Number of objects, 1 to 6; more than one only for vectors."""
+    objects: int | Literal["auto"] = 1
+    """Number of objects, 1 to 6, or auto, to count them first; more than one only for vectors."""
     egocentric: bool = False
     """The agent carries the cameras."""
     group: GroupName = "translations"
@@ -67,7 +67,7 @@ class ObjectiveConfig:
     def __post_init__(self) -> None:
         _require(self.body is None or isinstance(self.body, str), "body", self.body, "the name of a shape")
         _require_positive(self, "radius", "rest_floor")
-        _require(_whole(self.objects, 1, 6), "objects", self.objects, "1 to 6")
+        _require(self.objects == "auto" or _whole(self.objects, 1, MOST), "objects", self.objects, "1 to 6 or 'auto'")
         _require(isinstance(self.egocentric, bool), "egocentric", self.egocentric, "True or False")
         _require(isinstance(self.refine, bool | None), "refine", self.refine, "True or False")
         _require_literals(self)
@@ -116,6 +116,7 @@ class ModelConfig:
         _require(self.actions is None or _whole(self.actions, 1, 64), "actions", self.actions, "1 to 64")
         _require(_whole(self.substeps, 1, 64), "the number of sub-steps", self.substeps, "1 to 64")
         _require(self.objective.dimension(self.action_width) == self.n, "n", self.n, "that of the group")
+        _require(self.objective.objects != "auto", "the model's objects", self.objective.objects, "1 to 6")
         encoders, kind = (("small", "resnet18"), "pictures") if self.picture else (("mlp",), "vectors")
         _require(self.encoder in encoders, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, encoders)))
         _require_literals(self)
@@ -132,6 +133,12 @@ class ModelConfig:
     def action_shape(self) -> tuple[int, ...]:
         """Shape of an action: (numbers,), or (sub-steps, numbers of each)."""
         return (self.action_width,) if self.substeps == 1 else (self.substeps, self.action_width)
+
+    @property
+    def objects(self) -> int:
+        """Number of objects."""
+        assert self.objective.objects != "auto"
+        return self.objective.objects
 
     @property
     def picture(self) -> bool:
@@ -246,11 +253,11 @@ def _require_positive(config: Any, *names: str) -> None:
 
 
 def _require_literals(config: Any) -> None:
-    """Refuse values that a setting's annotation, Literal or Literal | None, does not list."""
+    """Refuse values that a setting's annotation, a Literal or a union with one, does not list."""
     for name, hint in get_type_hints(type(config)).items():
         value, parts = getattr(config, name), (hint, *get_args(hint))
         choices = next((get_args(part) for part in parts if get_origin(part) is Literal), None)
-        if choices is not None and not (value is None and NoneType in parts):
+        if choices is not None and not isinstance(value, tuple(part for part in parts if isinstance(part, type))):
             _require(value in choices, name, value, " or ".join(map(repr, choices)))
 
 

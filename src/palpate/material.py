@@ -172,6 +172,16 @@ def _from_set(
     return Material(feed, sample, triples.action, held_rows, repr(triples), held_out.episode)
 
 
+def some_rows(data: Transitions | Labelled | World, count: int, seed: int) -> Batch:
+    """So many random rows at most, on the CPU."""
+    if not isinstance(data, Transitions | Labelled):
+        drawn = first_triples(data, count, torch.Generator(data.device).manual_seed(seed + 2))
+        return Batch(*(x.cpu() for x in drawn))
+    triples = triples_of(data)
+    order = torch.randperm(len(triples), generator=torch.Generator().manual_seed(seed))
+    return Batch(*(x.float() for x in triples.rows(order[:count].sort().values.numpy())))
+
+
 def require_variety(rows: Batch) -> None:
     """Refuse rows without enough different observations or triples."""
 

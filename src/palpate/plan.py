@@ -8,13 +8,14 @@ from palpate.config import Encoder, ModelConfig, ObjectiveConfig, SettledTrainin
 from palpate.traits import Traits, resolve, traits_of
 
 OF_TRAINING = ("steps", "batch_size", "optimizer", "learning_rate", "augment", "chosen_moves")
-OF_OBJECTIVE = ("body", "refine", "rest_floor")
+OF_OBJECTIVE = ("objects", "body", "refine", "rest_floor")
+OPEN = (None, "auto")  # values that leave a setting open
 HELD_OUT_FEWEST = 2  # triples of a data set that no batch may hold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A user's settings for a run, without its data; None is left open."""
+    """A user's settings for a run, without its data; None and "auto" are left open."""
 
     method: str = "interaction"
     objective: str = "contact"
@@ -55,7 +56,7 @@ class Asked:
         """The settings that are not left open, by name."""
         training = {name: getattr(self.training, name) for name in OF_TRAINING}
         given = {"encoder": self.encoder, "shrink": self.shrink, **training, **asdict(self.scene)}
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in given.items() if value not in OPEN}
 
 
 class Plan(NamedTuple):
@@ -98,12 +99,11 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
             "batch_size"
         )
     supervised = not traits.unsupervised  # it learns the angle of a body that turns
+    require_objects(name, given.get("objects", 1), facts)
     for setting, fits, why in (
         ("body", traits.has_body or supervised, f"the method {name!r} learns no body"),
         ("radius", traits.has_body, f"the method {name!r} learns no body"),
-        ("objects", traits.several or given["objects"] == 1, f"the method {name!r} places one object"),
         ("group", traits.turns or given["group"] == "translations", f"the method {name!r} learns no agent that turns"),
-        ("objects", not facts.picture or given["objects"] == 1, "several objects are not found in pictures yet"),
         ("rest_floor", traits.has_body, f"the method {name!r} learns no body"),
         ("refine", traits.refines, f"the method {name!r} has no refinement"),
         ("refine", facts.fresh, "a refinement needs fresh triples from a streamed world"),
@@ -122,3 +122,11 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
         raise ValueError(
             f"augment is 'shift'; allowed is 'none' or 'light' for the method {name!r}, whose targets are not shifted"
         )
+
+
+def require_objects(name: str, objects: int | str, facts: Facts) -> None:
+    """Refuse several objects, or their search, where the method or the data do not allow them."""
+    why = "several objects are not found in pictures yet" if facts.picture else ""
+    why = why if traits_of(name).several else f"the method {name!r} places one object"
+    if why and objects != 1:
+        raise ValueError(f"objects is {objects!r}; leave it out: {why}")

@@ -160,7 +160,7 @@ class Representation:
             raise ValueError(
                 f"the known positions are {sorted(known)}; align needs 'observation' and 'agent' or 'object'"
             )
-        if "object" in known and (count := self.config.objective.objects) > 1:
+        if "object" in known and (count := self.config.objects) > 1:
             raise ValueError(f"this model has {count} objects, which have no order; align it by the agent")
         if "agent_centre" in known and ("agent" not in known or "object" in known):
             raise ValueError(

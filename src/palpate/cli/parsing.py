@@ -17,8 +17,8 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Positional = Annotated[T, "positional"]
@@ -43,6 +43,7 @@ class Option:
     group: str | None  # the verb's field that holds the dataclass of this option
     positional: bool
     open: bool  # None is allowed
+    words: tuple[str, ...] = ()  # allowed besides values of its type
 
     @property
     def flag(self) -> str:
@@ -76,13 +77,16 @@ class Option:
             parser.add_argument(self.flag, action=argparse.BooleanOptionalAction if both else "store_true", **more)
             return
         choices = get_args(self.plain)
-        more |= {"metavar": f"{{{','.join(choices)}}}" if choices else NAMES[self.plain], "type": self.read}
+        metavar = f"{{{','.join(choices)}}}" if choices else "|".join((NAMES[self.plain], *self.words))
+        more |= {"metavar": metavar, "type": self.read}
         if self.several:
             more |= {"nargs": "+", "action": "extend"}
         parser.add_argument(self.flag, **more)
 
     def read(self, text: str) -> Any:
         """A value from its text."""
+        if text in self.words:
+            return text
         choices = get_args(self.plain)
         if choices:
             if text not in choices:
@@ -93,11 +97,13 @@ class Option:
         try:
             return self.plain(text)
         except ValueError:
-            expected = "a whole number" if self.plain is int else "a number"
+            expected = " or ".join(("a whole number" if self.plain is int else "a number", *map(repr, self.words)))
             raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
 
     def accept(self, value: Any) -> Any:
         """A value from a file, whose types must be right already."""
+        if value in self.words:
+            return value
         if self.several and isinstance(value, list):
             return tuple(self.read(str(each)) for each in value)
         if self.kind is bool or isinstance(value, bool):
@@ -158,16 +164,17 @@ def options_of(verb: Any, group: str | None = None) -> Iterator[Option]:
             continue
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         hint = get_args(hint)[0] if marks else hint
-        allowed = [kind for kind in get_args(hint) if kind is not NoneType]
-        optional = get_origin(hint) is not Literal and NoneType in get_args(hint)
+        union = get_origin(hint) in (Union, UnionType)
+        kinds = [kind for kind in get_args(hint) if kind is not NoneType] if union else [hint]
         yield Option(
             name=each.name,
-            kind=allowed[0] if optional else hint,
+            kind=kinds[0],
             default=each.default,
             help=texts.get(each.name, ""),
             group=group,
             positional="positional" in marks,
-            open=optional,
+            open=union and NoneType in get_args(hint),
+            words=tuple(word for kind in kinds[1:] for word in get_args(kind)),
         )
 
 

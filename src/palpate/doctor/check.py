@@ -14,9 +14,10 @@ from palpate.doctor.arrays import ARRAY_RULES, fingerprints, goes_on, measure_ar
 from palpate.doctor.causes import cause, small_shift
 from palpate.doctor.commands import note
 from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, measure_demonstrations
-from palpate.doctor.examples import Arrays, Probed, examples
+from palpate.doctor.examples import Arrays, Probed, examples, first
 from palpate.doctor.frames import UNSURE_HEADING, frames
 from palpate.doctor.probe import Trial, chosen, small
+from palpate.doctor.several import several
 from palpate.doctor.verdict import judge, undecided
 from palpate.findings import Finding
 from palpate.groups import group_of_actions
@@ -140,4 +141,8 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool, scene: Obje
     if found is not None:
         seen, findings = seen | residuals, [found, *others]
     shown = examples(findings, Probed(trial, rows, episode).shows) if findings else {}
+    if not trial.picture and all(finding.severity != "blocking" for finding in findings):
+        more = several(trial, scene)
+        seen, findings = seen | more.measured, findings + more.findings
+        shown |= {finding.name: rows[trial.held_rows.numpy()[first(more.rows)]].tolist() for finding in more.findings}
     return Checkup(findings=findings, measured=seen, probed=True, rows=shown)

@@ -25,7 +25,7 @@ from palpate.contacts.slots import Slots
 from palpate.contacts.split import Split
 from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
-from palpate.methods.base import Loss, Model
+from palpate.methods.base import Anew, Loss, Model
 from palpate.methods.geometric import DOUBT, FIRST_REST_SCALE, Geometric
 from palpate.methods.refinement import refine_model
 from palpate.networks import Branch, make_encoder, side_by_side
@@ -49,7 +49,7 @@ class Contact(Geometric):
     scenes: Witnesses
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config, config.objective.objects)
+        super().__init__(config, config.objects)
         count = len(self.head)
         w = Scenes([self.make_split() for _ in range(count)])
         places = Scenes([Split() for _ in range(count)], dimension=None)
@@ -160,20 +160,20 @@ class Contact(Geometric):
         return self.group.difference(objects.position, self.group.position(z_int)[:, None])
 
     @torch.no_grad()
-    def adapt(self, share: float) -> None:
+    def adapt(self, share: float) -> list[Anew]:
         """Let spare slots start anew, and look for a better place of each object; a few times each.
 
         An object may be hidden as soon as this explains more than contacts alone do.
         """
-        renewed = self.slots.renew(share)
+        renewed, anew = self.slots.renew(share), list[Anew]()
         generator = torch.Generator().manual_seed(int(self.seed) + int(self.slots.rounds))
         for i in renewed:
-            self.restart(i, generator)
+            anew += self.restart(i, generator)
             self.scenes.restart(i)
             if self.recent is not None:
                 self.recent.restart(i)
         if self.recent is None:  # a trained model that is trained further
-            return
+            return anew
         searching = due(self.recent, share)
         for i in self.head.placed.nonzero()[:, 0].tolist():
             body = self.head[i]
@@ -184,6 +184,7 @@ class Contact(Geometric):
             if place is not None:
                 self.head.relocate(i, place.offset, place.radius)
                 self.recent.shift(i, place.offset)
+        return anew
 
     # Refinement
 

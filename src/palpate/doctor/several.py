@@ -1,0 +1,58 @@
+"""Whether the agent touches more than one object: a short training run with two slots.
+
+Legend: b triples by which the slots are judged.
+"""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from palpate.config import ObjectiveConfig
+from palpate.counting import count_objects
+from palpate.doctor.probe import Trial
+from palpate.findings import Finding, Rule
+
+SEVERAL = Rule(
+    "several-objects",
+    "objects moves_if_touched moves_otherwise",
+    "the agent touches more than one object",
+    "A model of one object would place one of them and ignore the others: train with objects=2 or more, or with "
+    "objects='auto', which counts them.",
+    above=(1, float("inf")),
+)
+
+
+class Several(NamedTuple):
+    """What the run with two slots shows."""
+
+    findings: list[Finding]
+    measured: dict[str, float]
+    rows: np.ndarray  # [b] bool, in which only the second object moved
+
+
+def several(trial: Trial, scene: ObjectiveConfig) -> Several:
+    """A finding if each of two slots holds an object; nothing is measured if the trial's deadline comes first."""
+
+    def watch(step: int) -> None:
+        if time.thread_time() > trial.deadline:
+            raise _TimeUp
+
+    none = np.zeros(len(trial.held.a), dtype=bool)
+    try:
+        count = count_objects(
+            trial.kept, trial.held, scene, substeps=trial.model.config.substeps, enough=2, watch=watch
+        )
+    except _TimeUp:
+        return Several([], {}, none)
+    seen = {"objects": float(len(count.found))}
+    if len(count.found) < 2:
+        return Several([], seen, none)
+    first, second = count.indices
+    slot = count.slots[second]
+    seen |= {"moves_if_touched": slot.touched, "moves_otherwise": slot.otherwise}
+    return Several(SEVERAL.judge(seen), seen, (count.moved[:, second] & ~count.moved[:, first]).numpy())
+
+
+class _TimeUp(Exception):  # noqa: N818 - not an error
+    pass
