@@ -2,9 +2,11 @@
 
     python examples/plan.py --model runs/x     with a representation trained on palpate/Soccer-v0
     python examples/plan.py --truth            with the true states, the limit
+    python examples/plan.py --truth --agent differential
 
-The plan: stand behind the ball on the line to the goal, then walk along that line. `model = model.align(...)`
-translates the learned frame onto the field, from a few known positions of the agent.
+The plan: stand behind the ball on the line to the goal, then walk along that line. `model = model.align(...)` moves the
+learned frame onto the field, from a few known positions of the agent. An agent that turns (`--agent driving`, or
+`differential` without sideways moves) drives along its own axes; its representation has group="se2".
 """
 
 import argparse
@@ -24,7 +26,14 @@ MARGIN = 0.03  # distance kept from the ball on the way around it
 ON_LINE = 0.01  # the agent walks if it is off the line to the goal by less than this
 AROUND = np.stack([(np.cos(t), np.sin(t)) for t in np.arange(16) * np.pi / 8])
 
-State = tuple[np.ndarray, np.ndarray]  # agent and ball
+FACING = 0.02  # radians: a differential drive turns before it drives if it is off its way by more than this
+GAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "displacements": ("palpate/SoccerGoal-v0", {}),
+    "driving": ("palpate/SoccerDrivingGoal-v0", {}),
+    "differential": ("palpate/SoccerDrivingGoal-v0", {"sideways": False}),
+}
+
+State = tuple[np.ndarray, Any, np.ndarray]  # agent, its heading or None, and ball
 
 
 def plan(agent: np.ndarray, ball: np.ndarray, goal: np.ndarray, reach: float) -> np.ndarray:
@@ -49,9 +58,22 @@ def plan(agent: np.ndarray, ball: np.ndarray, goal: np.ndarray, reach: float) ->
     return -to_ball  # too close for a detour
 
 
-def within(move: np.ndarray, most: float) -> np.ndarray:
+def along_own_axes(move: np.ndarray, heading: float, agent: str) -> np.ndarray:
+    """The action that leads along a displacement of the field. A differential drive first turns, its front or its back
+    to the way, whichever is nearer."""
+    cos, sin = np.cos(heading), np.sin(heading)
+    ahead, left = cos * move[0] + sin * move[1], cos * move[1] - sin * move[0]
+    if agent == "driving":
+        return np.array([ahead, left, 0.0])
+    off = np.arctan(left / ahead) if abs(ahead) > 1e-9 else np.pi / 2
+    if abs(off) > FACING and np.hypot(ahead, left) > 1e-9:
+        return np.array([0.0, off])
+    return np.array([ahead, 0.0])
+
+
+def within(move: np.ndarray, most: np.ndarray) -> np.ndarray:
     """The move, shortened to what one step allows."""
-    return (move * min(1.0, most / max(np.abs(move).max(), 1e-9))).astype(np.float32)
+    return (move * min(1.0, float((most / np.abs(move).clip(1e-9)).min()))).astype(np.float32)
 
 
 def learned(folder: str, env: Any, known: int) -> tuple[Callable[[np.ndarray], State], float]:
@@ -66,7 +88,8 @@ def learned(folder: str, env: Any, known: int) -> tuple[Callable[[np.ndarray], S
 
     def see(o: np.ndarray) -> State:
         encoding = model.encode(o[None])
-        return encoding.agent[0], encoding.object[0]
+        heading = None if encoding.heading is None else encoding.heading[0]
+        return encoding.agent[0], heading, encoding.object[0]
 
     return see, float(np.sqrt(np.linalg.eigvalsh(covariance[0]).mean()))
 
@@ -76,30 +99,38 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", help="folder of a representation")
     which.add_argument("--truth", action="store_true", help="use the true states")
+    parser.add_argument("--agent", choices=GAMES, default="displacements", help="how the agent moves")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--ball", choices=("centre", "random"), default="centre", help="where the ball starts")
     parser.add_argument("--known", type=int, default=20, help="number of known agent positions that align the frame")
     arguments = parser.parse_args()
     if min(arguments.episodes, arguments.known) < 1:
         parser.error(f"episodes is {arguments.episodes} and known {arguments.known}; allowed is 1 or more")
+    game, options = GAMES[arguments.agent]
+    turns = arguments.agent != "displacements"
     if arguments.truth:
-        env: Any = gymnasium.make("palpate/SoccerGoal-v0", observation="state", ball=arguments.ball)
-        see, reach = (lambda o: (o[:2], o[2:])), REACH
+        env: Any = gymnasium.make(game, observation="state", ball=arguments.ball, **options)
+        see, reach = (lambda o: (o[:2], np.arctan2(o[3], o[2]) if turns else None, o[-2:])), REACH
     else:
         try:
-            size = palpate.load(arguments.model).config.observation_shape[-1]
+            config = palpate.load(arguments.model).config
         except (OSError, ValueError) as error:
             parser.error(str(error))
-        env = gymnasium.make("palpate/SoccerGoal-v0", size=size, ball=arguments.ball)
+        if turns != (config.objective.group == "se2"):
+            parser.error(f"the agent is {arguments.agent}, but the model's group is {config.objective.group!r}")
+        env = gymnasium.make(game, size=config.observation_shape[-1], ball=arguments.ball, **options)
         see, reach = learned(arguments.model, env, arguments.known)
-    most, goal = float(env.action_space.high[0]), np.array(GOAL)
+    most, goal = env.action_space.high, np.array(GOAL)
     goals, steps, returns = 0, [], []
     for episode in range(arguments.episodes):
         o, info = env.reset(seed=FIRST_SEED + episode)
         total, step, scored, ended = 0.0, 0, False, False
         while not ended:
             # After a goal the agent leaves the ball alone.
-            move = np.zeros(2) if info["goal"] else plan(*see(o), goal, reach)
+            agent, heading, ball = see(o)
+            move = np.zeros(2) if info["goal"] else plan(agent, ball, goal, reach)
+            if turns:
+                move = along_own_axes(move, heading, arguments.agent)
             o, reward, terminated, truncated, info = env.step(within(move, most))
             total, step, ended = total + float(reward), step + 1, terminated or truncated
             if info["goal"] and not scored:

@@ -50,8 +50,17 @@ def planned_goals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     return int(capsys.readouterr().out.split()[2])
 
 
-def test_a_plan_on_true_states_scores(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert planned_goals(monkeypatch, capsys, "--truth", "--episodes", "30") >= 28
+@pytest.mark.parametrize("agent", ["displacements", "driving", "differential"])
+def test_a_plan_on_true_states_scores(
+    agent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planned_goals(monkeypatch, capsys, "--truth", "--episodes", "30", "--agent", agent) >= 28
+
+
+def test_a_plan_refuses_a_model_of_another_group(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["plan.py", "--model", str(model), "--agent", "driving"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(ROOT / "examples" / "plan.py"), run_name="__main__")
 
 
 def test_a_plan_on_a_representation_runs(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from palpate.envs.goal import GOAL, MAX_STEPS, GoalConfig, SoccerGoalEnv, scored
+from palpate.envs.goal import GOAL, MAX_STEPS, DrivingGoalEnv, GoalConfig, SoccerGoalEnv, scored
 from palpate.envs.soccer import Scene, renderer
 from palpate.envs.soccer.config import AGENT_RANGE, REACH, RIGHT_GOAL
 
@@ -155,3 +155,35 @@ def test_true_states_are_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_settings(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         GoalConfig(**options)
+
+
+def test_an_agent_that_turns_plays_along_its_own_axes() -> None:
+    """Its front faces up, so it scores by driving to its right; a differential drive turns first."""
+    for options, actions in (
+        ({}, [[0.0, -0.3, 0.0]] * 2),
+        ({"sideways": False}, [[0.0, -math.pi / 2], [0.3, 0.0], [0.3, 0.0]]),
+    ):
+        env = DrivingGoalEnv(observation="state", **options)
+        env.reset(seed=0)
+        env.scene = env.scene._replace(
+            agent=np.array([[0.38, 0.5]], np.float32), heading=np.array([math.pi / 2], np.float32)
+        )
+        for action in actions:
+            o, reward, terminated, _, info = env.step(np.array(action, np.float32))
+            assert env.observation_space.contains(o)
+        assert info["goal"]
+        assert terminated
+        assert reward == pytest.approx(-math.dist(o[-2:], GOAL))
+        assert o[2:4] == pytest.approx([math.cos(info["heading"]), math.sin(info["heading"])], abs=1e-6)
+        low = env.action_space.low
+        assert low.tolist() == pytest.approx([*[-0.3] * (len(low) - 1), -math.pi / 2])
+
+
+@pytest.mark.filterwarnings("ignore:.*symmetric and normalized")  # turns are in radians
+def test_a_driving_game_has_the_true_state_in_its_space() -> None:
+    for observation, count in (("state", 6), ("scene", 10)):
+        env = gymnasium.make("palpate/SoccerDrivingGoal-v0", observation=observation).unwrapped
+        assert env.observation_space.shape == (count,)
+        check_env(env, skip_render_check=True)
+    with pytest.raises(ValueError, match="motion is 'curve'; allowed is 'arc' or 'straight'"):
+        DrivingGoalEnv(motion="curve")

@@ -45,7 +45,8 @@ KINDS: tuple[tuple[dict[str, dict[str, Any]], Any, Any], ...] = (
     (DRIVING, SoccerDriving, DrivingConfig),
     (TABLE, Table, TableConfig),
 )
-TASKS: dict[str, dict[str, Any]] = {"palpate/SoccerGoal-v0": {}}  # episodes that end, and a reward
+# Episodes that end, and a reward; by their classes.
+TASKS = {"palpate/SoccerGoal-v0": "SoccerGoalEnv", "palpate/SoccerDrivingGoal-v0": "DrivingGoalEnv"}
 
 
 def register() -> None:
@@ -63,8 +64,8 @@ def register() -> None:
     for shell, worlds in shells.items():
         for name, options in worlds.items():
             gymnasium.register(name, f"palpate.envs.shells:{shell}", kwargs=options)
-    for name, options in TASKS.items():
-        gymnasium.register(name, "palpate.envs.goal:SoccerGoalEnv", kwargs=options, max_episode_steps=MAX_STEPS)
+    for name, shell in TASKS.items():
+        gymnasium.register(name, f"palpate.envs.goal:{shell}", max_episode_steps=MAX_STEPS)
 
 
 def stream_world(

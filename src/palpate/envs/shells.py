@@ -145,7 +145,7 @@ class LidarTurningEnv(LidarEnv):
     kind = LidarTurning
 
 
-class _Simulated(_Shell):
+class Simulated(_Shell):
     """One scene of a world that MuJoCo simulates. `width` and `height` are those of `render`; by default they are the
     observation's size. There is no task: the reward is 0."""
 
@@ -202,7 +202,7 @@ class _Simulated(_Shell):
         return {name: value[0].copy() for name, value in self.scene._asdict().items()}
 
 
-class SoccerEnv(_Simulated):
+class SoccerEnv(Simulated):
     """One soccer scene. Observations are pictures [h, w, 3], in first person [4, h, w, 3]. An action is the agent's
     requested displacement, and a step lasts until the ball rests. Episodes do not end.
 
@@ -220,7 +220,7 @@ class SoccerEnv(_Simulated):
         super().__init__(render_mode, width, height, world, (_longest(world.config.stride),) * 2)
 
 
-class DrivingEnv(_Simulated):
+class DrivingEnv(Simulated):
     """One soccer scene with an agent that turns. Observations are pictures of the cameras that it carries: [4, h, w, 3]
     around it, or [h, w, 3] ahead. An action is (forward, sideways, turn) along the agent's own axes, or (forward, turn)
     for a differential drive, and a step lasts until the ball rests. Episodes do not end.
@@ -239,7 +239,7 @@ class DrivingEnv(_Simulated):
         super().__init__(render_mode, width, height, world, (*(longest,) * (world.n - 1), MOST_TURN))
 
 
-class TableEnv(_Simulated):
+class TableEnv(Simulated):
     """One table. Observations are pictures [h, w, 3], of several cameras [v, h, w, 3]. An action is the gripper's
     requested displacement, and a step lasts until the block rests. An episode is terminated when the block leaves the
     area that the gripper can reach from all sides.
