@@ -41,6 +41,7 @@ class Verb:
     """How many."""
     kind: Literal["a", "b"] | None = None
     words: tuple[str, ...] = ()
+    few: int | Literal["auto"] = 1
     quiet: bool = False
     careful: bool = True
     exact: bool | None = None
@@ -62,6 +63,8 @@ class TestValues:
             ("--count 5", {"count": 5}),
             ("--count=-5", {"count": -5}),
             ("--kind b", {"kind": "b"}),
+            ("--few 2", {"few": 2}),
+            ("--few auto", {"few": "auto"}),
             ("--words a b --words c", {"words": ("a", "b", "c")}),
             ("--quiet", {"quiet": True}),
             ("--no-careful", {"careful": False}),
@@ -88,6 +91,7 @@ class TestValues:
             ("x --count 2.5", "--count: '2.5' is not a whole number"),
             ("x --rate fast", "--rate: 'fast' is not a number"),
             ("x --kind c", "--kind: 'c' is not one of a, b"),
+            ("x --few many", "--few: 'many' is not a whole number or 'auto'"),
             ("x --config=", "--config: '' is not a path"),
         ],
     )
@@ -112,6 +116,11 @@ class TestFile:
         assert read(f"--config {path} --count 8") == Verb(count=8, **expected)
         assert read(f"--config {path} --no-quiet") == Verb(count=7, **expected | {"quiet": False})
 
+    def test_a_word_in_place_of_a_number(self, tmp_path: Path) -> None:
+        (tmp_path / "run.toml").write_text('few = "auto"\n')
+        assert read(f"x --config {tmp_path / 'run.toml'}").few == "auto"
+        assert parse(cli.Train, "x", ["--out", "y", "--objects", "auto"]).scene.objects == "auto"
+
     def test_another_source_of_data_replaces_that_of_the_file(self, tmp_path: Path) -> None:
         def train(text: str, *words: str) -> tuple[Any, ...]:
             (tmp_path / "run.toml").write_text(text)
@@ -132,6 +141,7 @@ class TestFile:
             ("quiet = 1", "quiet: 1 has the wrong type"),
             ('kind = "c"', "kind: 'c' is not one of a, b"),
             ('words = "a"', "words: 'a' has the wrong type"),
+            ('few = "many"', "few: 'many' has the wrong type"),
             ("count", "is not TOML"),
             ('config = "other.toml"', "config is allowed only on the command line, as --config"),
             ("resume = true", "resume is allowed only on the command line, as --resume"),
@@ -153,7 +163,7 @@ class TestHelp:
         assert re.search(r"--count INT +How many. \(default: 3\)", shown)
         assert "Speed, in % of the usual one." in shown
         assert "--quiet" not in shown
-        assert shown.endswith("palpate verb --help-all shows 6 more options.")
+        assert shown.endswith("palpate verb --help-all shows 7 more options.")
 
     def test_the_full_help_groups_all_options(self) -> None:
         shown = help_text(Verb, "palpate verb", list(options_of(Verb)), None)
