@@ -14,15 +14,19 @@ from torch.testing import assert_close
 import palpate
 from palpate.bodies import make_body
 from palpate.bodies.base import clearance
+from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.labelled import Labelled, Truth
-from palpate.data.transitions import Transitions
+from palpate.data.transitions import Batch, Transitions
 from palpate.geometry import angle_of, rotated, unit
 from palpate.groups.arm import Arm
 from palpate.groups.base import Group
 from palpate.groups.so2 import CHORDS, SO2
 from palpate.methods.base import Encoding
+from palpate.methods.located import Located
+from palpate.methods.store import build
 from palpate.metrics.measure import measure
 from palpate.objectives.equivariance import equivariance
+from palpate.quality import assess
 
 every_group = pytest.mark.parametrize("group", [SO2(), Arm()], ids=["pivot", "arm"])
 SHORT: dict[str, Any] = {"steps": 3, "batch_size": 16, "device": "cpu", "progress": False}
@@ -250,3 +254,20 @@ def test_scores_by_hand() -> None:
     scores = measure(SO2(), learned, bearing)
     assert scores.l_test < 1e-10
     assert "the turn about the pivot" in str(scores)
+
+
+def test_small_turns_are_judged_by_their_own_size() -> None:
+    """An arm whose learned angle is constant does not follow its turns, however small they are."""
+    o = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    batch = Batch(o, 0.1 * torch.randn(300, 1, generator=torch.Generator().manual_seed(1)), o.roll(1, 0))
+    scene = ObjectiveConfig(body="ball", refine=False, rest_floor=0.1, group="so2")
+    config = ModelConfig(
+        encoder="mlp", observation_shape=(5,), observation_dtype="float32", n=2, actions=1, objective=scene
+    )
+    model = build(config).eval()
+    assert isinstance(model, Located)
+    torch.nn.init.zeros_(model.phi_int.head.weight)
+    found = assess(model, batch)
+    assert found is not None
+    assert found.unit == pytest.approx(float(batch.a.square().mean().sqrt()), rel=1e-4)
+    assert found.equivariance == pytest.approx(found.unit, rel=0.01)

@@ -144,7 +144,7 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
         error=error,
         slots=tuple(slots),
         objects=len(held),
-        unit=unit,
+        unit=unit * group.usual(batch.a),
     )
 
 

@@ -121,7 +121,7 @@ class Trial:
         found = {
             "probe_steps": float(self.steps),
             "held_rows": float(len(contact)),
-            "residual": residual(group, seen.agent, action, seen.agent_next, unit) / unit,
+            "residual": residual(group, seen.agent, action, seen.agent_next, unit) / (unit * group.usual(action)),
             "reach_of_long_moves": _evenness(group, seen, action),
             "direction": _direction(group, seen, action),
             "scene_spread": float(unrelated.median()),

@@ -173,6 +173,10 @@ class Group(ABC):
         """Squared length of an action's displacement, `[...]`; turns have none."""
         return self.displacement(a).square().sum(-1)
 
+    def usual(self, a: Tensor) -> float:
+        """How far usual ones of these actions lead, in the unit of lengths, which is this length as a rule."""
+        return 1.0
+
     def difference(self, position: Tensor, other: Tensor) -> Tensor:
         """The vector from `other` to `position`, `[..., n]`; both are positions in the common frame."""
         return position - other

@@ -96,6 +96,9 @@ class SO2(Group):
         """The unit of lengths is the circle's radius, however far the turns lead."""
         return torch.ones_like(a[..., 0])
 
+    def usual(self, a: Tensor) -> float:
+        return float(a.double().square().mean().sqrt().clamp(min=1e-12))
+
     def identity(self) -> Tensor:
         return torch.zeros(1)
 
