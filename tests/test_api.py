@@ -472,7 +472,7 @@ class TestEvaluate:
     ) -> None:
         """The last ones, if too few triples are held out."""
         monkeypatch.setattr("palpate.api.FEWEST_JUDGES", fewest)
-        monkeypatch.setattr(Scenes, "separation", lambda self: 1.0)
+        monkeypatch.setattr(Scenes, "separations", lambda self: [1.0])
         values = iter([3.0, 1.0, 2.0])
         monkeypatch.setattr(Contact, "held_out", lambda self, batch: next(values))
         model = palpate.fit(vectors(), test=labelled_vectors(40), out=tmp_path / "run", **SHORT)

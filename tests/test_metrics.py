@@ -438,6 +438,21 @@ class TestSeveralObjects:
         scores = measure(Encoding(truth.agent, crossed), truth)
         assert scores.object_swap_rate == pytest.approx(0.5)  # of the odd rows, which are measured
 
+    def test_objects_that_look_alike_are_matched_row_by_row(self) -> None:
+        truth = self.truth()
+        order = torch.rand(400, 3, generator=torch.Generator().manual_seed(1)).argsort(1)
+        places = truth.objects.take_along_dim(order[..., None], 1) + torch.tensor([0.0, 0.01])
+        contact = truth.contacts.take_along_dim(order, 1).float()
+        learned = Encoding(truth.agent, places)
+        ordered, alike = (measure(learned, truth, contact=contact, alike=answer) for answer in (False, True))
+        assert ordered.l_test > 0.1 > 1000 * (alike.l_test - 1e-4)
+        assert (alike.object_error, alike.object_bias) == pytest.approx((0.01, 0.01), rel=1e-3)
+        assert ordered.contact_accuracy < 0.8 < alike.contact_accuracy == 1
+        assert [one.error for one in alike.each] == pytest.approx([0.01] * 3, rel=1e-3)
+        assert alike.object_swap_rate is None
+        one = Truth(truth.agent, truth.objects[:, 0])
+        assert measure(Encoding(one.agent, one.objects), one, alike=True).l_test == pytest.approx(0, abs=1e-9)
+
     def test_rows_in_which_any_is_hidden_are_left_out(self) -> None:
         truth = self.truth()
         visible = torch.ones(400, 3, dtype=torch.bool)

@@ -57,11 +57,14 @@ FEWEST_JUDGES = 128  # held-out triples; the losses of fewer are mostly chance
 ASSESSED_ROWS = 512  # fresh triples that the quality of a streamed run is estimated from
 
 
-def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled | None = None) -> Scores:
+def evaluate(
+    model: Representation, labelled: Labelled, *, reference: Labelled | None = None, alike: bool = False
+) -> Scores:
     """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.scores.Scores`.
 
     One motion of the frame, the order of keypoints and the probe of a latent are fitted to true states: those of
-    `reference`, another labelled set, or else those of every second row of `labelled`.
+    `reference`, another labelled set, or else those of every second row of `labelled`. Several objects have one order
+    for all rows; if they look `alike`, each row has the order that fits best.
     """
     if not isinstance(labelled, Labelled):
         raise ValueError(
@@ -79,6 +82,7 @@ def evaluate(model: Representation, labelled: Labelled, *, reference: Labelled |
         reference=known,
         places_object=model.model.places_object,
         tells_apart=model.model.tells_apart,
+        alike=alike,
     )
 
 

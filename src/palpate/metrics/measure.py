@@ -29,7 +29,7 @@ from palpate.metrics.formulas import (
     rigid,
     rigid_offset,
 )
-from palpate.metrics.reading import Reading, agreement
+from palpate.metrics.reading import Reading, agreement, matched
 from palpate.metrics.rows import host, mapped, visible
 from palpate.metrics.scores import TITLES, EachScore, Scores
 from palpate.rotations import angle_between, mean_rotation
@@ -48,12 +48,14 @@ def measure(
     reference: tuple[Encoding, Truth] | None = None,
     places_object: bool = True,
     tells_apart: bool = True,
+    alike: bool = False,
 ) -> Scores:
     """Compare a representation of N observations with the truth; `group` is the model's.
 
     The frame and the constant predictor are fitted on `reference`. Without one they are fitted on the even rows, and
     the odd rows alone are evaluated. `contact` and `would_touch` are probabilities `[N]`, or `[N, k]`.
-    `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows.
+    `places_object` and `tells_apart` are the model's (`Reading`); what it lacks is fitted on the same rows. Objects
+    that look `alike` have no order, so in each row the best one counts.
     """
     encoding, truth = mapped(encoding, host), _determined(group, mapped(truth, host))
     given = {"contact": contact, "would_touch": would_touch}
@@ -81,6 +83,8 @@ def measure(
     if group.own_zero and known.heading is not None and known_truth.heading is not None:
         zero = angle_of(rotated(unit(known_truth.heading), unit(-known.heading)).mean(0))
         encoding, known = encoding.faced(zero), known.faced(zero)
+    if alike and truth.objects.shape[1] > 1:
+        truth, known_truth = matched(group, encoding, truth), matched(group, known, known_truth)
     seen = visible(encoding, truth)
     positions, constant = _positions(group, *seen, known, known_truth)
     scores |= positions
@@ -93,7 +97,8 @@ def measure(
     if truth.objects.shape[1] > 1:
         scores["each"] = _each_score(group, *seen, known_truth)
         chance = 1 - 1 / math.factorial(truth.objects.shape[1])  # of a random order
-        scores["object_swap_rate"], constant["object_swap_rate"] = _swapped(group, *seen), chance
+        if not alike:
+            scores["object_swap_rate"], constant["object_swap_rate"] = _swapped(group, *seen), chance
     if not places_object:
         scores["probe_rows"] = len(known_truth.agent)
     if not tells_apart:

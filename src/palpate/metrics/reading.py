@@ -6,9 +6,10 @@ All of it is fitted to true states, so it serves measuring alone.
 import itertools
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from palpate.data.labelled import Truth
+from palpate.data.labelled import OF_AGENT, Truth
 from palpate.groups.base import Group
 from palpate.methods.base import Encoding
 from palpate.metrics.formulas import affine, affine_probe, agent_frame, apart2, placed
@@ -57,6 +58,19 @@ def _order(group: Group, encoding: Encoding, truth: Truth) -> list[int]:
     cost = apart2(group, encoding, truth).mean(0).tolist()  # [learned][true]
     orders = itertools.permutations(range(len(cost)))
     return list(min(orders, key=lambda order: sum(cost[i][j] for j, i in enumerate(order))))
+
+
+def matched(group: Group, encoding: Encoding, truth: Truth) -> Truth:
+    """The truth of objects that look alike, in each row in the order that is nearest to the encoding."""
+    cost = apart2(group, encoding, truth)  # [N, learned, true]
+    learned = torch.arange(cost.shape[1])
+    orders = torch.tensor(list(itertools.permutations(learned.tolist())))
+    best = torch.stack([cost[:, learned, order].sum(1) for order in orders]).argmin(0)
+
+    def taken(x: Tensor) -> Tensor:
+        return x.take_along_dim(orders[best].view(*cost.shape[:2], *(1 for _ in x.shape[2:])), 1)
+
+    return Truth(**{name: x if name.startswith(OF_AGENT) else taken(x) for name, x in truth.known().items()})
 
 
 def agreement(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
