@@ -18,6 +18,7 @@ from palpate.geometry import Segment
 from palpate.objectives.contact import (
     ADDED_WIDTH,
     Hidden,
+    Wrong,
     balanced_nll,
     change_nll,
     levelled,
@@ -45,13 +46,13 @@ def test_contacts_by_hand() -> None:
 def test_contacts_agree_with_a_bernoulli(seed: int, doubt: float) -> None:
     logit, contact = 5 * randn(6, 3, seed=seed), uniform(6, 3, seed=seed + 1) < 0.5
     twin = -Bernoulli(probs=doubt + (1 - 2 * doubt) / (1 + torch.exp(-logit))).log_prob(contact.double())
-    assert_close(change_nll(logit, contact, doubt=doubt), twin)
+    assert_close(change_nll(logit, contact, wrong=Wrong.evenly(doubt, torch.ones(()))), twin)
 
 
 @pytest.mark.parametrize("doubt", [0.0, 0.05])
 def test_contacts_stay_finite_far_away(doubt: float) -> None:
     logit = torch.tensor([-5e5, 5e5, -5e5, 5e5], requires_grad=True)
-    loss = change_nll(logit, torch.tensor([True, False, False, True]), doubt=doubt)
+    loss = change_nll(logit, torch.tensor([True, False, False, True]), wrong=Wrong.evenly(doubt, torch.ones(())))
     most = -math.log(doubt) if doubt else 5e5  # a wrong label costs at most that, however far
     least = -math.log(1 - doubt)
     assert loss.tolist() == pytest.approx([most, most, least, least], rel=1e-5, abs=1e-6)
@@ -107,7 +108,7 @@ def test_a_few_false_contacts_do_not_make_the_body_larger() -> None:
     radii = torch.linspace(0.02, 0.9, 89, dtype=torch.float64)[:, None]
 
     def best(doubt: float) -> float:
-        return float(radii[change_nll((radii - distance) / 0.02, contact.expand(89, -1), doubt=doubt).mean(1).argmin()])
+        return float(radii[change_nll((radii - distance) / 0.02, contact.expand(89, -1), wrong=Wrong.evenly(doubt, torch.ones(()))).mean(1).argmin()])
 
     assert best(0.05) == pytest.approx(0.1, abs=0.011)
     assert best(0.0) > 0.15
@@ -144,7 +145,7 @@ def test_however_rare_contacts_are_both_classes_weigh_the_same(share: float) -> 
     count = 1000
     contact = torch.stack([torch.arange(count) < share * count, torch.arange(count) >= share * count], 1)
     even = torch.zeros(count, 2)
-    loss = balanced_nll(even, even, None, contact.float(), contact.float().mean(0), doubt=0.1)
+    loss = balanced_nll(even, even, None, contact.float(), contact.float().mean(0), wrong=Wrong.evenly(0.1, torch.ones(2)))
     for side in (contact, ~contact):
         assert ((loss * side).sum(0) / count).tolist() == pytest.approx([math.log(2) / 2] * 2, rel=1e-4)
 
@@ -331,7 +332,7 @@ def test_gradients() -> None:
     logits = [randn(5, 2, seed=seed).requires_grad_() for seed in range(5)]
     contact, share = uniform(5, 2), torch.tensor([0.3, 0.6], dtype=torch.float64)
     for doubt in (0.0, 0.05):
-        assert gradcheck(lambda a, b, *h: balanced_nll(a, b, Hidden(*h), contact, share, doubt), logits)  # noqa: B023
+        assert gradcheck(lambda a, b, *h: balanced_nll(a, b, Hidden(*h), contact, share, Wrong.evenly(doubt, share)), logits)  # noqa: B023
     remained, scale = uniform(5, 2).requires_grad_(), torch.tensor([0.2, 0.7], dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda r, s: rest_nll(r, s, 2), (remained, scale))
     assert gradcheck(levelled, (remained, scale))

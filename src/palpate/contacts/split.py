@@ -126,16 +126,22 @@ class Split(nn.Module):
         """Take the threshold from distances [N] of held-out triples, if they have two classes too.
 
         Training brings pairs without contact closer together than new ones. A threshold just above them gives false
-        positives among new triples. If the new triples do not separate, only the low separation is stored.
+        positives among new triples. If the new triples do not separate, only the low separation is stored. They also
+        show how well distances agree with geometry; on trained triples both fit the same mistakes.
         `touching` [N] bool: whether geometry predicts a contact for them; None if it cannot.
         """
+        expected = None if touching is None else touching.to(self.touching.dtype)
+        self._retake(distances, expected)
+        if self.window and expected is not None and _both_sides(expected):
+            self.above.copy_(agreement(self.scaled(distances), expected, self.threshold)[0])
+
+    def _retake(self, distances: Tensor, expected: Tensor | None) -> None:
         count, kept = len(distances), len(self.distances)
         if not self.window or min(count, kept) < FEWEST or self.separation() < SEPARABLE:
             return
         before = deepcopy(self.state_dict())
         spaced = torch.arange(min(count, kept), device=distances.device) * count // min(count, kept)
         self.distances.fill_(torch.nan)[: len(spaced)] = distances[spaced]
-        expected = None if touching is None else touching.to(self.touching.dtype)
         if expected is not None:
             self.touching.fill_(torch.nan)[: len(spaced)] = expected[spaced]
         self._judge(self.scaled(distances), torch.ones_like(distances, dtype=torch.bool), expected)
@@ -210,6 +216,11 @@ def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> tuple[Tensor, Te
     counts = sides.sum(1)
     shares = (sides & (scaled > cut)).sum(1) / counts.clamp(min=1)
     return torch.where(counts.amin() >= FEWEST_OF_A_CLASS, shares, 0.0), counts[0] / counts.sum().clamp(min=1)
+
+
+def _both_sides(touching: Tensor) -> bool:
+    """Whether there are enough paths that geometry predicts to touch, and enough others, to judge their agreement."""
+    return min(int((touching == side).sum()) for side in (0, 1)) >= FEWEST_OF_A_CLASS
 
 
 def _slope(scaled: Tensor, contact: Tensor, other: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from palpate.config import ModelConfig
 from palpate.contacts.hiding import agent_hides
+from palpate.contacts.mistakes import Mistakes
 from palpate.contacts.recent import Recent
 from palpate.contacts.relocation import better_place, due
 from palpate.contacts.scenes import Scenes
@@ -26,9 +27,10 @@ from palpate.contacts.split import Split
 from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Anew, Loss, Model
-from palpate.methods.geometric import DOUBT, FIRST_REST_SCALE, Geometric
+from palpate.methods.geometric import FIRST_REST_SCALE, Geometric
 from palpate.methods.refinement import refine_model
 from palpate.networks import Branch, make_encoder, side_by_side
+from palpate.objectives.contact import Wrong
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.paper import stay
 from palpate.objects import Objects
@@ -55,6 +57,7 @@ class Contact(Geometric):
         places = Scenes([Split() for _ in range(count)], dimension=None)
         self.scenes = Witnesses(w, places)
         self.phi_cont = Branch(make_encoder(config), self.scenes.width)
+        self.mistakes = Mistakes(count)
         self.slots = Slots(count)
         self.recent: Recent | None = Recent(count, self.group)
         # Of the weights of slots that start anew. It is the run's own; drawing one would change the run.
@@ -81,6 +84,7 @@ class Contact(Geometric):
         clearance = self.head.clearance(before, path).detach()
         touching = clearance < 0
         odds = self.odds(before, after, path, progress)
+        changes = self.changes(before, after, path)
         changed = self.scenes.observe(
             w, w_next, before.position, after.position, touching, odds, self.slots.surer, progress
         )  # [b, k]
@@ -88,14 +92,17 @@ class Contact(Geometric):
             self.head.placed.logical_or_((progress >= PLACED_FROM) & self.scenes.agrees)
             moved = stay(before.position, after.position) > self.head.sizes(before).square()
             self.slots.observe(touching, moved)
+            self.mistakes.observe(changed, changes, self.head.placed)
+        wrong = self.wrong()
+        missed = (1 - changed) * torch.sigmoid(changes + wrong.missed.log() - torch.log1p(-wrong.false))
         if self.training and self.recent is not None:
             apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
             self.recent.store(start, a, before.position, clearance, apart, apart_next, changed > 0.5)
         terms = {
             "agent": self.agent_term(int_, a, int_next, journey),
             "contrast": self.contrast(w, w_next, z_int_next),
-            "contact": self.contact_term(before, after, path, changed, self.scenes.share, self.doubt()),
-            "stay": self.stay_term(before, after, changed, progress),
+            "contact": self.contact_term(before, after, path, changed, self.scenes.share, wrong),
+            "stay": self.stay_term(before, after, changed + missed, progress),
         }
         if self.training and self.group.turns:
             terms["stay"] = self.follows(z_int, a, z_int_next) * terms["stay"]
@@ -117,9 +124,9 @@ class Contact(Geometric):
 
     # Contacts
 
-    def doubt(self) -> Tensor:
-        """Share of wrong labels, `[k]`: none if the two classes are separated, and none until the object is placed."""
-        return torch.where(self.head.placed & ~self.scenes.has_valley, DOUBT, 0.0)
+    def wrong(self) -> Wrong:
+        """Shares [k] of wrong labels; none until an object is placed."""
+        return Wrong(*(torch.where(self.head.placed, rate, 0.0) for rate in self.mistakes.rates()))
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         return self.scenes.deciding(*self._distances(o, o_next))
@@ -170,6 +177,7 @@ class Contact(Geometric):
         for i in renewed:
             anew += self.restart(i, generator)
             self.scenes.restart(i)
+            self.mistakes.restart(i)
             if self.recent is not None:
                 self.recent.restart(i)
         if self.recent is None:  # a trained model that is trained further

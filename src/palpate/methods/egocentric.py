@@ -17,6 +17,7 @@ from palpate.data.transitions import Batch
 from palpate.methods.base import Loss
 from palpate.methods.geometric import DOUBT, Geometric
 from palpate.networks import side_by_side
+from palpate.objectives.contact import Wrong
 from palpate.objectives.paper import stay
 from palpate.objects import Objects
 
@@ -78,7 +79,7 @@ class Egocentric(Geometric):
             "scout": self.scout.loss(place, place_next, progress),
             "follow": (1 - left) * FOLLOW * self._apart(positions, torch.cat((place, place_next)), scouted),
             "contact": (progress >= KNOWN_FROM)
-            * self.contact_term(guided, guided_after, path, contact, share, torch.full_like(share, DOUBT)),
+            * self.contact_term(guided, guided_after, path, contact, share, Wrong.evenly(DOUBT, share)),
             "stay": free * self.stay_term(guided, guided_after, contact, progress),
         }
         return Loss(terms, {"contact_share": moved.float().mean()}, self.scenes.reliable(moved))

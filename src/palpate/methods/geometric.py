@@ -19,8 +19,9 @@ from palpate.methods.located import Located
 from palpate.objectives.contact import (
     LEAST_CHANCE,
     Hidden,
+    Wrong,
     balanced_nll,
-    change_nll,
+    change_logs,
     rest_log_density,
     rest_nll,
     spread_nearby,
@@ -44,7 +45,7 @@ LOOSE_REST, SHARPENS = 0.1, (0.4, 0.8)
 NEIGHBOURHOOD = 0.25  # width used to normalise L_-, in standard deviations of all positions
 GEOMETRY_DOUBT = 0.02  # least probability of a contact that geometry excludes, if the scene has changed
 REACH = 2.0  # how far a touched object may move along each axis, about, in units of the actions' root mean square
-DOUBT = 0.05  # share of wrong labels, change or not; without it one false one far away outweighs many right ones
+DOUBT = 0.05  # share of wrong labels that a criterion assumes, so that one far away does not outweigh many right ones
 
 
 class Geometric(Located):
@@ -118,25 +119,31 @@ class Geometric(Located):
         path: Path,
         changed: Tensor,
         share: Tensor,
-        doubt: Tensor | float,
+        wrong: Wrong,
     ) -> Tensor:
-        """-log P(changed) of a batch, for changes [b, k], 0 to 1, that are a `share` [k] of all triples.
-
-        `doubt` is the share of wrong labels.
-        """
+        """-log P(label) of a batch, for labels [b, k], 0 to 1: changes, which are a `share` [k] of all triples."""
         if self.training:
             self._count_unseen(before, after, changed)
         else:
             # One criterion for all weights. Its classes are not balanced: a few rare contacts would decide.
-            share, doubt = torch.full_like(share, 0.5), DOUBT
-        return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), doubt)
+            share, wrong = torch.full_like(share, 0.5), Wrong.evenly(DOUBT, share)
+        return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), wrong)
 
     def surprise(
-        self, before: Objects, after: Objects, path: Path, changed: Tensor, share: Tensor, doubt: Tensor | float
+        self, before: Objects, after: Objects, path: Path, changed: Tensor, share: Tensor, wrong: Wrong
     ) -> Tensor:
         logits = self.logit(before, path), self.logit(after, path)
-        hidden = Hidden(before.hidden, after.hidden, self.hidden_change)
-        return balanced_nll(*logits, hidden, changed, share, doubt).mean(0).sum()
+        return balanced_nll(*logits, self._hidden(before, after), changed, share, wrong).mean(0).sum()
+
+    @torch.no_grad()
+    def changes(self, before: Objects, after: Objects, path: Path) -> Tensor:
+        """Geometry's log-odds `[b, k]` of a change, if changes are a share [k] of all triples."""
+        changed, unchanged = change_logs(self.logit(before, path), self._hidden(before, after))
+        share = self.scenes.share.clamp(*SHARE_RANGE)
+        return changed - unchanged + torch.log(share / (1 - share))
+
+    def _hidden(self, before: Objects, after: Objects) -> Hidden:
+        return Hidden(before.hidden, after.hidden, self.hidden_change)
 
     def stay_term(self, before: Objects, after: Objects, changed: Tensor, progress: Tensor) -> Tensor:
         """L_-: an object stays where it is, unless it has changed."""
@@ -161,12 +168,10 @@ class Geometric(Located):
         An object that changes may move anywhere nearby; one that does not moves by as little as `rest` allows.
         """
         n, logit = self.group.n, self.logit(before, path)
-        hidden = Hidden(before.hidden, after.hidden, self.hidden_change)
-        never = torch.zeros_like(logit, dtype=torch.bool)
-        cause = change_nll(logit, never, hidden) - change_nll(logit, ~never, hidden)
+        changed, unchanged = change_logs(logit, self._hidden(before, after))
         distance2 = stay(before.position, after.position) + self.head.turned2(before, after)
         resting = rest_log_density(distance2, self.rest_scale(progress), n)
-        return cause - n * math.log(REACH) - resting
+        return changed - unchanged - n * math.log(REACH) - resting
 
     @torch.no_grad()
     def restart(self, index: int, generator: torch.Generator) -> list[Anew]:
@@ -184,12 +189,12 @@ class Geometric(Located):
     def contact(self, o: Tensor, a: Tensor, o_next: Tensor) -> Tensor:
         """The posterior probability of a contact: geometry is the prior, the witness gives the likelihood of a change.
 
-        A scene also changes if the object appears or vanishes; `objectives.contact.change_nll` has all causes.
+        A scene also changes if the object appears or vanishes; `objectives.contact.change_logs` has all causes.
         """
         (z_int, before), (_, after) = self.located(self.inputs(o)), self.located(self.inputs(o_next))
         path = self.group.path(z_int, self.inputs.scaled(a))
         touched = self.logit(before, path).sigmoid().clamp(GEOMETRY_DOUBT, 1 - GEOMETRY_DOUBT)
-        hidden = Hidden(before.hidden, after.hidden, self.hidden_change)
+        hidden = self._hidden(before, after)
         seen, anyway = hidden.seen().exp(), hidden.otherwise(torch.ones_like(before.hidden, dtype=torch.bool)).exp()
         changed = super().contact(o, a, o_next).clamp(LEAST_CHANCE, 1 - LEAST_CHANCE)
 

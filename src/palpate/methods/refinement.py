@@ -11,6 +11,7 @@ from torch import Tensor
 
 from palpate.data.transitions import Batch
 from palpate.methods.geometric import SHARE_RANGE, Geometric
+from palpate.objectives.contact import Wrong
 from palpate.refine import refine
 
 REFINE_DOUBT = 0.005  # share of wrong contacts; with a sharp boundary one would outweigh the rest
@@ -61,4 +62,4 @@ def surprise(model: Geometric, evidence: Evidence) -> Tensor:
     path = model.group.path(model.start(z_int, a, z_int_next), a)
     share = changed.mean(0).clamp(*SHARE_RANGE)
     before, after = model.head(raw, z_int), model.head(raw_next, z_int_next)
-    return model.surprise(before, after, path, changed, share, REFINE_DOUBT)
+    return model.surprise(before, after, path, changed, share, Wrong.evenly(REFINE_DOUBT, share))

@@ -4,7 +4,7 @@ Legend: b batch, n ambient dimension; leading dimensions broadcast, so [b, k] se
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -38,24 +38,45 @@ class Hidden(NamedTuple):
         return torch.where(changed, torch.logaddexp(appears, both), both)
 
 
-def change_nll(contact: Tensor, changed: Tensor, hidden: Hidden | None = None, doubt: Tensor | float = 0.0) -> Tensor:
-    """-log P(changed) `[b]`, for log-odds [b] of a contact.
+class Wrong(NamedTuple):
+    """Shares of wrong labels: of the changes that lack the label, and of the other triples that have it."""
 
-    A departure from the paper, whose L_+ only uses paths with contact. A path without contact shows where the body is
-    not; both together determine the body's centre and radius.
+    missed: Tensor
+    false: Tensor
+
+    @classmethod
+    def evenly(cls, share: float, like: Tensor) -> Self:
+        """The same share of both."""
+        return cls(torch.full_like(like, share), torch.full_like(like, share))
+
+
+def change_logs(contact: Tensor, hidden: Hidden | None = None) -> tuple[Tensor, Tensor]:
+    """log P(changed) and log P(unchanged) `[b]`, for log-odds [b] of a contact.
 
     A visible object changes the scene in a contact. An object that appears or vanishes changes it in any case, and one
     that is hidden in both observations with a probability of its own. So the body need not grow to where the agent
     hides the object, and the unknown position of a hidden object explains nothing.
-
-    `doubt` is the share of wrong labels, P = doubt + (1 - 2 doubt) P(changed): a false positive far away does not
-    enlarge the body.
     """
-    right = torch.where(changed, logsigmoid(contact), logsigmoid(-contact))
-    if hidden is not None:
-        right = torch.logaddexp(hidden.seen() + right, hidden.otherwise(changed))
-    wrong = doubt if isinstance(doubt, Tensor) else right.new_full((), doubt)  # a copy would end a CUDA graph
-    return -torch.logaddexp(right + torch.log1p(-2 * wrong), wrong.log())
+    if hidden is None:
+        return logsigmoid(contact), logsigmoid(-contact)
+    always, seen = torch.ones_like(contact, dtype=torch.bool), hidden.seen()
+    changed = torch.logaddexp(seen + logsigmoid(contact), hidden.otherwise(always))
+    return changed, torch.logaddexp(seen + logsigmoid(-contact), hidden.otherwise(~always))
+
+
+def change_nll(contact: Tensor, label: Tensor, hidden: Hidden | None = None, wrong: Wrong | None = None) -> Tensor:
+    """-log P(label) `[b]`, for log-odds [b] of a contact and labels [b] bool: whether the scene has changed.
+
+    A departure from the paper, whose L_+ only uses paths with contact. A path without contact shows where the body is
+    not; both together determine the body's centre and radius. If some labels may be `wrong`, one that geometry excludes
+    hardly moves the body.
+    """
+    changed, unchanged = change_logs(contact, hidden)
+    right = torch.where(label, changed, unchanged)
+    if wrong is None:
+        return -right
+    lost, mistaken = torch.where(label, wrong.missed, wrong.false), torch.where(label, wrong.false, wrong.missed)
+    return -torch.logaddexp(right + torch.log1p(-lost), torch.where(label, unchanged, changed) + mistaken.log())
 
 
 def balanced_nll(
@@ -64,17 +85,17 @@ def balanced_nll(
     hidden: Hidden | None,
     changed: Tensor,
     share: Tensor,
-    doubt: Tensor | float = 0.0,
+    wrong: Wrong | None = None,
 ) -> Tensor:
-    """-log P(changed) `[b]`, and the cost of hiding, from the log-odds of contact that o and o' give for the same path.
+    """-log P(label) `[b]`, and the cost of hiding, from the log-odds of contact that o and o' give for the same path.
 
-    `changed` [b] is the probability that the object has changed. Both classes weigh the same, whatever the `share` of
-    changes; otherwise rare contacts would let the body shrink to where contacts are certain. An object without contact
-    stays, so the path constrains o' as much as o.
+    `changed` [b] is the label, 0 to 1: whether the object has changed. Both labels weigh the same, whatever the `share`
+    of changes; otherwise rare contacts would let the body shrink to where contacts are certain. An object without
+    contact stays, so the path constrains o' as much as o.
     """
     always, never = torch.ones_like(changed, dtype=torch.bool), torch.zeros_like(changed, dtype=torch.bool)
-    touched = change_nll(before, always, hidden, doubt)
-    passed = (change_nll(before, never, hidden, doubt) + change_nll(after, never, hidden, doubt)) / 2
+    touched = change_nll(before, always, hidden, wrong)
+    passed = (change_nll(before, never, hidden, wrong) + change_nll(after, never, hidden, wrong)) / 2
     cost = 0.0 if hidden is None else hidden.cost()
     return changed * touched * 0.5 / share + (1 - changed) * passed * 0.5 / (1 - share) + cost
 

@@ -8,6 +8,7 @@ from palpate.config import ModelConfig
 from palpate.contacts.split import Split
 from palpate.geometry import Path, beside_objects
 from palpate.methods.contact import Contact
+from palpate.objectives.contact import Wrong
 from palpate.objectives.contrastive import infonce
 from palpate.objectives.paper import stay, touch
 from palpate.objects import ObjectHead, Objects
@@ -45,7 +46,7 @@ class PaperPlacing(Contact):
         path: Path,
         changed: Tensor,
         share: Tensor,
-        doubt: Tensor | float,
+        wrong: Wrong,
     ) -> Tensor:
         met = touch(before.position, beside_objects(path))  # [b, k]
         return (changed * met).mean(0).sum()
