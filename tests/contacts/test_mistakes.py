@@ -23,9 +23,13 @@ def shares(mistakes: Mistakes) -> list[float]:
     return torch.stack(mistakes.rates()).squeeze(1).tolist()
 
 
-@pytest.mark.parametrize(("missed", "false"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.03), (0.0, 0.04)])
+@pytest.mark.parametrize(("missed", "false"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.045), (0.1, 0.045)])
 def test_the_shares_are_found(missed: float, false: float) -> None:
     assert shares(told(missed, false)) == pytest.approx([missed, false], abs=0.02)
+
+
+def test_few_wrong_labels_count_as_none() -> None:
+    assert shares(told(0.02, 0.02)) == [0, 0]
 
 
 def test_errors_of_geometry_near_the_boundary_are_not_mistakes_of_the_labels() -> None:

@@ -44,6 +44,7 @@ def config(body: str = "ball", **scene: Any) -> ModelConfig:
         objective=ObjectiveConfig(**settled | scene),
     )
 
+
 RIGHT = Wrong.evenly(0.0, torch.zeros(1))  # no label is wrong
 
 
@@ -132,11 +133,11 @@ def test_labels_are_doubted_once_the_object_is_placed(placed: bool) -> None:
     """Not before: doubt would explain contacts that are far from every path."""
     model, given = contact(), batch()
     model.head.placed.fill_(placed)
-    model.mistakes.counts.copy_(torch.tensor([[100.0, 80.0], [100.0, 2.0]])[..., None])
+    model.mistakes.counts.copy_(torch.tensor([[100.0, 80.0], [100.0, 4.0]])[..., None])
     found = outputs(model, given)
     model.eval()
     missed, false = model.wrong()
-    assert (missed.item(), false.item()) == pytest.approx((0.2, 0.02) if placed else (0, 0), abs=1e-6)
+    assert (missed.item(), false.item()) == pytest.approx((0.2, 0.04) if placed else (0, 0), abs=1e-6)
     sure = model.objective(found, END).terms
     model.mistakes.counts.zero_()
     assert (sure["stay"] != model.objective(found, END).terms["stay"]) == placed

@@ -108,10 +108,30 @@ def test_a_few_false_contacts_do_not_make_the_body_larger() -> None:
     radii = torch.linspace(0.02, 0.9, 89, dtype=torch.float64)[:, None]
 
     def best(doubt: float) -> float:
-        return float(radii[change_nll((radii - distance) / 0.02, contact.expand(89, -1), wrong=Wrong.evenly(doubt, torch.ones(()))).mean(1).argmin()])
+        return float(
+            radii[
+                change_nll((radii - distance) / 0.02, contact.expand(89, -1), wrong=Wrong.evenly(doubt, torch.ones(())))
+                .mean(1)
+                .argmin()
+            ]
+        )
 
     assert best(0.05) == pytest.approx(0.1, abs=0.011)
     assert best(0.0) > 0.15
+
+
+def test_missed_contacts_do_not_make_the_body_smaller() -> None:
+    """One in four of the contacts, anywhere in the body, has no label."""
+    distance = torch.linspace(0, 1, 3000, dtype=torch.float64)
+    label = (distance < 0.3) & (torch.arange(3000) % 4 != 0)
+    radii = torch.linspace(0.02, 0.9, 89, dtype=torch.float64)[:, None]
+
+    def best(missed: float) -> float:
+        wrong = Wrong(torch.full_like(distance, missed), torch.zeros_like(distance))
+        return float(radii[change_nll((radii - distance) / 0.02, label.expand(89, -1), wrong=wrong).mean(1).argmin()])
+
+    assert best(0.25) == pytest.approx(0.3, abs=0.011)
+    assert best(0.0) < 0.27
 
 
 def test_the_paths_without_contact_are_what_the_points_loss_lacks() -> None:
@@ -145,7 +165,9 @@ def test_however_rare_contacts_are_both_classes_weigh_the_same(share: float) -> 
     count = 1000
     contact = torch.stack([torch.arange(count) < share * count, torch.arange(count) >= share * count], 1)
     even = torch.zeros(count, 2)
-    loss = balanced_nll(even, even, None, contact.float(), contact.float().mean(0), wrong=Wrong.evenly(0.1, torch.ones(2)))
+    loss = balanced_nll(
+        even, even, None, contact.float(), contact.float().mean(0), wrong=Wrong.evenly(0.1, torch.ones(2))
+    )
     for side in (contact, ~contact):
         assert ((loss * side).sum(0) / count).tolist() == pytest.approx([math.log(2) / 2] * 2, rel=1e-4)
 
@@ -331,8 +353,8 @@ def test_dividing_by_the_spread_survives_a_collapse() -> None:
 def test_gradients() -> None:
     logits = [randn(5, 2, seed=seed).requires_grad_() for seed in range(5)]
     contact, share = uniform(5, 2), torch.tensor([0.3, 0.6], dtype=torch.float64)
-    for doubt in (0.0, 0.05):
-        assert gradcheck(lambda a, b, *h: balanced_nll(a, b, Hidden(*h), contact, share, Wrong.evenly(doubt, share)), logits)  # noqa: B023
+    for wrong in (None, Wrong.evenly(0.05, share)):
+        assert gradcheck(lambda a, b, *h: balanced_nll(a, b, Hidden(*h), contact, share, wrong), logits)  # noqa: B023
     remained, scale = uniform(5, 2).requires_grad_(), torch.tensor([0.2, 0.7], dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda r, s: rest_nll(r, s, 2), (remained, scale))
     assert gradcheck(levelled, (remained, scale))

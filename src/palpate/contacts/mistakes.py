@@ -12,6 +12,7 @@ from palpate.contacts.split import TELLING
 from palpate.objectives.contact import Wrong
 
 MEMORY = 0.998  # of the counts, from step to step. Networks memorise wrong labels, and these then seem right
+LEAST = 0.03  # fewer wrong labels count as none: geometry errs in about as many
 MOST_FALSE = 0.05  # a change without contact may also be an object that appears
 
 
@@ -27,12 +28,13 @@ class Mistakes(nn.Module):
         self.counts = nn.Buffer(torch.zeros(2, 2, count))  # [should have changed or not, all or labelled, k]
 
     def rates(self) -> Wrong:
-        """Shares [k] of wrong labels; none if labels and geometry hardly agree, because geometry may be wrong."""
+        """Shares [k] of wrong labels; none if they are few, or if labels and geometry hardly agree."""
         every, labelled = self.counts.unbind(1)
         share = labelled / every.clamp(min=1)
         missed, false = 1 - share[0], share[1]
         known = (missed + false <= 1 - TELLING) & (every >= 1).all(0)
-        return Wrong(torch.where(known, missed, 0.0), torch.where(known, false.clamp(max=MOST_FALSE), 0.0))
+        missed, false = (torch.where(known & (rate >= LEAST), rate, 0.0) for rate in (missed, false))
+        return Wrong(missed, false.clamp(max=MOST_FALSE))
 
     @torch.no_grad()
     def observe(self, label: Tensor, change: Tensor, placed: Tensor) -> None:
