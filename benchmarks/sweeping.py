@@ -44,9 +44,9 @@ class Case(NamedTuple):
 
 CASES = {
     "disc": Case(),
-    "disc, ball": Case(body="ball"),
+    "disc, footprint": Case(body="footprint"),
     "rod": Case(half_length=0.15, reach=0.09),
-    "rod, ball": Case(half_length=0.15, reach=0.09, body="ball"),
+    "rod, footprint": Case(half_length=0.15, reach=0.09, body="footprint"),
     "arm": Case(half_length=0.12, reach=0.09, middle=0.12, arm=True),
     "corner": Case(corner=True),
     "corner, whole move": Case(corner=True, recorded=False),

@@ -143,7 +143,7 @@ def test_refinement_where_moves_are_chosen(given: dict[str, Any], about: dict[st
         ({}, VECTOR, "ball"),
         ({"radius": 0.1}, {}, "ball"),  # one that is known
         ({"group": "se2"}, {}, "outline"),
-        ({"group": "se2"}, VECTOR, "footprint"),
+        ({"group": "se2"}, VECTOR, "ball"),
         ({"group": "se2", "radius": 0.1}, VECTOR, "ball"),
         ({"group": "arm"}, {}, "footprint"),
         ({"group": "so2"}, {}, "ball"),

@@ -159,11 +159,12 @@ def _chosen_moves(facts: Facts, traits: Traits) -> tuple[float, str]:
 
 def _body(facts: Facts, given: Mapping[str, Any]) -> tuple[str, str]:
     group = given.get("group", "translations")
-    if group == "arm" or (group == "se2" and not facts.picture and "radius" not in given):
-        return "footprint", "the agent may be long, and turns with its shape; for an object that turns use ellipse"
+    if group == "arm":
+        return "footprint", "an arm is long, and turns with its shape"
     if facts.picture and facts.n == 2 and group != "so2" and "radius" not in given:
         return "outline", "the radius may differ by direction; for an object that turns use ellipse"
-    return "ball", "one radius; for an object that turns in the plane use ellipse"
+    long = "; for a long agent use footprint" if group == "se2" else ""
+    return "ball", f"one radius; for an object that turns in the plane use ellipse{long}"
 
 
 def _refine(facts: Facts, traits: Traits, moves: float, small_and_fresh: bool) -> tuple[bool, str]:
