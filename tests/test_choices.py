@@ -17,11 +17,18 @@ def chosen(given: dict[str, Any] | None = None, method: str = "contact", **about
 FRESH: dict[str, Any] = {"triples": None}
 GPU: dict[str, Any] = {"device": "cuda"}
 VECTOR: dict[str, Any] = {"shape": (64,)}
+SCAN: dict[str, Any] = VECTOR | {"scan": True}
 
 
 @pytest.mark.parametrize(
     ("about", "encoder"),
-    [(VECTOR, "mlp"), (VECTOR | GPU, "mlp"), ({}, "small"), ({"shape": (12, 100, 80)} | GPU, "resnet18")],
+    [
+        (VECTOR, "mlp"),
+        (VECTOR | GPU, "mlp"),
+        (SCAN, "scan"),
+        ({}, "small"),
+        ({"shape": (12, 100, 80)} | GPU, "resnet18"),
+    ],
 )
 def test_encoder(about: dict[str, Any], encoder: str) -> None:
     assert chosen(**about)["encoder"] == encoder
@@ -72,6 +79,8 @@ def test_small_networks_take_adamw_and_others_what_suits_the_method(method: str)
         (VECTOR | {"triples": 12_000}, 750, 256),
         (VECTOR | {"triples": 200}, 600, 25),
         (VECTOR | {"triples": 3}, 600, 2),
+        (SCAN, 1500, 256),
+        (SCAN | {"triples": 12_000}, 1000, 256),
         (VECTOR | {"n": 3}, 2000, 256),  # space takes more steps than the plane
         (VECTOR | {"n": 3, "triples": 200}, 1000, 25),
         (VECTOR | {"method": "paper"}, 3000, 256),  # AdamW's cheaper steps are more

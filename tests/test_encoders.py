@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palpate.encoders import MLP, ResNet18, SmallCNN
+from palpate.encoders import MLP, ResNet18, Scan, SmallCNN
 
 SHAPES = [(3, 20, 20), (1, 48, 64), (12, 33, 47), (3, 100, 100), (1, 101, 32)]
 
@@ -39,6 +39,20 @@ def test_vectors_of_any_length(inputs: int) -> None:
     assert network(torch.rand(3, inputs)).shape == (3, network.width) == (3, 7)
 
 
+@pytest.mark.parametrize("rays", [1, 16, 20, 47, 48, 180, 360])
+def test_scans_of_any_length(rays: int) -> None:
+    network = Scan((rays,))
+    assert network(torch.rand(3, rays)).shape == (3, network.width)
+    for windows, count in ((network.windows, rays), (network.coarse, len(network.windows))):
+        assert set(windows.flatten().tolist()) == set(range(count))  # each number is seen
+
+
+def test_windows_of_a_scan_go_around_the_circle() -> None:
+    """A scan turned by a window's stride gives the same windows, one further."""
+    network, x = Scan((48,)), torch.rand(3, 48)
+    torch.testing.assert_close(x.roll(2, 1)[:, network.windows], x[:, network.windows].roll(1, 1))
+
+
 def test_vectors_are_encoded_smoothly() -> None:
     """Along a line the slope of a feature has no jumps, which a kink in any layer would cause."""
     encoder = MLP((3,)).double()
@@ -48,10 +62,10 @@ def test_vectors_are_encoded_smoothly() -> None:
     assert bends.amax() < 20 * bends.mean()
 
 
-@pytest.mark.parametrize("encoder", [SmallCNN((3, 20, 20)), ResNet18((3, 40, 40)), MLP((5,))], ids=type)
+@pytest.mark.parametrize("encoder", [SmallCNN((3, 20, 20)), ResNet18((3, 40, 40)), MLP((5,)), Scan((20,))], ids=type)
 def test_every_parameter_receives_gradient(encoder: nn.Module) -> None:
     torch.manual_seed(0)
-    shape = {SmallCNN: (3, 20, 20), ResNet18: (3, 40, 40), MLP: (5,)}[type(encoder)]  # type: ignore[index]
+    shape = {SmallCNN: (3, 20, 20), ResNet18: (3, 40, 40), MLP: (5,), Scan: (20,)}[type(encoder)]  # type: ignore[index]
     encoder(torch.randn(4, *shape)).square().mean().backward()
     for name, parameter in encoder.named_parameters():
         assert parameter.grad is not None, name

@@ -25,6 +25,7 @@ def values(made: Plan) -> dict[str, Any]:
 WRITTEN: dict[str, dict[str, Any]] = {
     "contact": {},
     "egocentric": {"scene": {"egocentric": True}},
+    "carried": {"scene": {"egocentric": True}},
     "paper": {"objective": "paper"},
     "paper-gaussian": {"objective": "paper-gaussian"},
     "vae": {"method": "vae"},
@@ -40,6 +41,7 @@ def test_every_method_can_be_written() -> None:
 @pytest.mark.parametrize("facts", [STREAM, SET])
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_left_open_is_chosen_and_used(method: str, facts: Facts) -> None:
+    facts = facts._replace(shape=(48,)) if method == "carried" else facts
     made = plan(asked(**WRITTEN[method]), facts)
     assert made.choices == made.open
     found = values(made)
@@ -49,6 +51,32 @@ def test_what_is_left_open_is_chosen_and_used(method: str, facts: Facts) -> None
     traits = METHODS[method]
     of_a_body = {"refine", "rest_floor"} | ({"body"} if traits.unsupervised else set())  # else it has one for its angle
     assert still_open == {"radius", "device", "precision"} | (set() if traits.has_body else of_a_body)
+
+
+SCAN = SET._replace(shape=(48,), scan=True, carried=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "name", "carried"),
+    [
+        ({}, SCAN, "carried", True),
+        ({"scene": {"group": "se2"}}, SCAN._replace(n=3), "carried", True),
+        ({"method": "supervised"}, SCAN, "supervised", True),
+        ({"objective": "paper"}, SCAN, "paper", False),  # a method that needs a fixed sensor
+        ({"method": "vae"}, SCAN, "vae", False),
+        ({"scene": {"egocentric": False}}, SCAN, "contact", False),
+        ({"scene": {"egocentric": True}}, SCAN._replace(carried=False), "carried", True),
+        ({}, SCAN._replace(carried=False), "contact", False),
+    ],
+)
+def test_a_carried_scanner(options: dict[str, Any], facts: Facts, name: str, carried: bool) -> None:
+    made = plan(asked(**options), facts)
+    assert (made.model.method, made.model.objective.egocentric) == (name, carried)
+    found = [choice for choice in made.open if choice.name == "egocentric"]
+    given = "egocentric" in options.get("scene", {})
+    assert [(choice.value, "the agent carries the scanner" in choice.reason) for choice in found] == (
+        [(True, True)] if carried and not given else []
+    )
 
 
 def test_what_is_given_is_kept() -> None:
@@ -102,6 +130,10 @@ def test_the_methods_name(options: dict[str, Any], name: str) -> None:
             {"scene": {"egocentric": True, "objects": 2}},
             "the method 'egocentric' places one object",
         ),
+        (
+            {"scene": {"egocentric": True, "group": "se2"}},
+            "the method 'egocentric' learns no agent that turns",
+        ),
         ({"scene": {"egocentric": True, "refine": True}}, "refine is True; leave it out: the method 'egocentric'"),
         ({"method": "vae", "shrink": 2}, "shrink is 2; leave it out: the method 'vae' reconstructs pictures"),
         ({"method": "vae", "training": {"chosen_moves": 0.5}}, "chosen_moves is 0.5; leave it out: the method 'vae'"),
@@ -111,8 +143,9 @@ def test_the_methods_name(options: dict[str, Any], name: str) -> None:
     ],
 )
 def test_what_would_be_ignored_is_refused(options: dict[str, Any], says: str) -> None:
+    turns = options.get("scene", {}).get("group") == "se2"
     with pytest.raises(ValueError, match=says):
-        plan(asked(**options), STREAM)
+        plan(asked(**options), STREAM._replace(n=3 if turns else 2))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +166,7 @@ def test_what_the_data_do_not_allow(options: dict[str, Any], facts: Facts, says:
 
 
 def test_the_keywords_of_fit_are_settings() -> None:
-    made = Asked.of(method="vae", encoder="small", training=TrainingConfig(seed=3, steps=9), steps=4, egocentric=False)
+    made = Asked.of(method="vae", encoder="small", training=TrainingConfig(seed=3, steps=9), steps=4, egocentric=None)
     assert made == asked({"seed": 3, "steps": 4}, method="vae", encoder="small")
 
 

@@ -177,7 +177,6 @@ def test_a_world_names_its_group(tmp_path: Path) -> None:
     ("settings", "says"),
     [
         ({"method": "vae"}, r"group is 'se2'; leave it out: the method 'vae' learns no agent that turns"),
-        ({"egocentric": True}, r"group is 'se2'; leave it out: the method 'egocentric' learns no agent that turns"),
         ({"group": "so3"}, r"group is 'so3'; allowed is 'translations' or 'se2' or 'se3'"),
         ({"group": "translations", "motion": "straight"}, r"motion is 'straight'; allowed is 'arc' unless group is"),
     ],

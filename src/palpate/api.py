@@ -113,7 +113,7 @@ def fit(
     body: str | None = None,
     radius: float | None = None,
     objects: int | Literal["auto"] = 1,
-    egocentric: bool = False,
+    egocentric: bool | None = None,
     group: GroupName = "translations",
     motion: Motion = "arc",
     refine: bool | None = None,

@@ -35,6 +35,8 @@ class Facts(NamedTuple):
     device: str
     substeps: int = 1  # of an action
     objects: tuple[int, str] | None = None  # how many were found, and why; None: the user gave their number
+    scan: bool = False  # the observations are scans, see `palpate.scans`
+    carried: bool = False  # by the agent
 
     @property
     def picture(self) -> bool:
@@ -78,6 +80,8 @@ def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choic
 
 
 def _encoder(facts: Facts) -> tuple[str, str]:
+    if facts.scan:
+        return "scan", "neighbouring numbers are alike, as in a laser scan"
     if not facts.picture:
         return "mlp", f"observations are {facts.shape[0]} numbers"
     return ("resnet18", "pictures, on a GPU") if facts.device == "cuda" else ("small", "pictures, on a CPU")
@@ -132,6 +136,8 @@ def _steps(facts: Facts, encoder: str, optimizer: str) -> tuple[int, str]:
         return 2500, "a ResNet gains little after that"
     # On a CPU a step of Muon costs an MLP 2.5 times as much as one of AdamW, and fewer suffice.
     least, most, each = (600, 1200, 16) if facts.picture or optimizer == "muon" else (1500, 3000, 6)
+    if encoder == "scan":
+        least, most, each = 800, 1500, 12
     if facts.n > 2:
         least, most, each = max(least, 1000), max(most, 2000), min(each, 10)
     steps = max(least, min(most, facts.triples // each))

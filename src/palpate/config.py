@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Method = Literal["interaction", "vae", "transporter", "supervised"]
-Encoder = Literal["small", "resnet18", "mlp"]
+Encoder = Literal["small", "resnet18", "mlp", "scan"]
 Objective = Literal["contact", "paper", "paper-gaussian"]
 GroupName = Literal["translations", "se2", "se3", "so2", "arm"]
 Motion = Literal["arc", "straight"]
@@ -49,8 +49,8 @@ class ObjectiveConfig:
     dimension need it."""
     objects: int | Literal["auto"] = 1
     """Number of objects, 1 to 6, or auto, to count them first; more than one only for vectors."""
-    egocentric: bool = False
-    """The agent carries the cameras."""
+    egocentric: bool | None = None
+    """The agent carries the sensor. Default: by the data."""
     group: GroupName = "translations"
     """What actions are. translations: displacements along fixed axes. se2: moves of an agent that turns, along its own
     axes: (forward, sideways, turn) or (forward, turn), to the left, in radians. se3: the same in space, 6 numbers:
@@ -68,7 +68,7 @@ class ObjectiveConfig:
         _require(self.body is None or isinstance(self.body, str), "body", self.body, "the name of a shape")
         _require_positive(self, "radius", "rest_floor")
         _require(self.objects == "auto" or _whole(self.objects, 1, MOST), "objects", self.objects, "1 to 6 or 'auto'")
-        _require(isinstance(self.egocentric, bool), "egocentric", self.egocentric, "True or False")
+        _require(isinstance(self.egocentric, bool | None), "egocentric", self.egocentric, "True or False")
         _require(isinstance(self.refine, bool | None), "refine", self.refine, "True or False")
         _require_literals(self)
         moving = " or ".join(map(repr, MOVING))
@@ -117,7 +117,7 @@ class ModelConfig:
         _require(_whole(self.substeps, 1, 64), "the number of sub-steps", self.substeps, "1 to 64")
         _require(self.objective.dimension(self.action_width) == self.n, "n", self.n, "that of the group")
         _require(self.objective.objects != "auto", "the model's objects", self.objective.objects, "1 to 6")
-        encoders, kind = (("small", "resnet18"), "pictures") if self.picture else (("mlp",), "vectors")
+        encoders, kind = (("small", "resnet18"), "pictures") if self.picture else (("mlp", "scan"), "vectors")
         _require(self.encoder in encoders, f"the encoder for {kind}", self.encoder, " or ".join(map(repr, encoders)))
         _require_literals(self)
         most = max(min(shape[1:]) // 16, 1) if self.picture else 1

@@ -17,6 +17,7 @@ from palpate.data.stream import SteerableWorld, World, first_triples
 from palpate.data.transitions import Batch, Transitions
 from palpate.envs.registration import STREAMS, group_of, options_of, recorded, stream_world
 from palpate.groups.base import Group
+from palpate.scans import is_carried, is_scan
 from palpate.training.feeds import Feed, Oversampled, Selected
 from palpate.traits import Traits
 
@@ -113,8 +114,23 @@ def facts_of(data: Transitions | Labelled | World, device: torch.device) -> Fact
     if isinstance(data, Transitions | Labelled):
         triples = triples_of(data)
         shape, count = triples.observation_shape, triples.substeps
-        return Facts(shape, triples.n, len(triples), False, device.type, count)
-    return Facts(tuple(data.observation_shape), data.n, None, isinstance(data, SteerableWorld), device.type)
+        facts = Facts(shape, triples.n, len(triples), False, device.type, count)
+        return facts if facts.picture else _looked_at(facts, triples.rows(_spread_rows(triples)))
+    facts = Facts(tuple(data.observation_shape), data.n, None, isinstance(data, SteerableWorld), device.type)
+    if facts.picture:
+        return facts
+    return _looked_at(facts, first_triples(data, _rows_of(data), torch.Generator(data.device).manual_seed(0)))
+
+
+def _rows_of(world: World) -> int:
+    """Rows of a sample of a world."""
+    return max(8, min(SAMPLE_ROWS, SAMPLE_BYTES // (2 * math.prod(world.observation_shape))))
+
+
+def _looked_at(facts: Facts, rows: Batch) -> Facts:
+    """With what some triples show about the sensor."""
+    scan = is_scan(rows.o)
+    return facts._replace(scan=scan, carried=scan and is_carried(rows.o, rows.o_next))
 
 
 def make_material(
@@ -132,8 +148,7 @@ def _from_world(world: World, traits: Traits, config: SettledTraining, device: t
         )
     if config.compile and hasattr(world, "compile"):
         world.compile()
-    rows = max(8, min(SAMPLE_ROWS, SAMPLE_BYTES // (2 * math.prod(world.observation_shape))))
-    sample = first_triples(world, rows, torch.Generator(device).manual_seed(config.seed + 1))
+    sample = first_triples(world, _rows_of(world), torch.Generator(device).manual_seed(config.seed + 1))
     require_variety(sample)
     feed = (
         Selected(

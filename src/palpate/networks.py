@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from palpate.config import ModelConfig
-from palpate.encoders import MLP, ResNet18, SmallCNN
+from palpate.encoders import MLP, ResNet18, Scan, SmallCNN
 
 
 def make_encoder(config: ModelConfig, shape: tuple[int, ...] | None = None) -> nn.Module:
     """An encoder of the configured kind, for the model's observations or for another shape."""
-    kind = {"small": SmallCNN, "resnet18": ResNet18, "mlp": MLP}[config.encoder]
+    kind = {"small": SmallCNN, "resnet18": ResNet18, "mlp": MLP, "scan": Scan}[config.encoder]
     encoder: nn.Module = kind(config.seen_shape if shape is None else shape)
     if len(config.observation_shape) == 3:
         encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple, Self
 
 from palpate.choices import REFINED_DIMENSIONS, Choice, Facts, choose
 from palpate.config import Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
-from palpate.traits import Traits, resolve, traits_of
+from palpate.traits import CARRIED, Traits, resolve, traits_of
 
 OF_TRAINING = ("steps", "batch_size", "optimizer", "learning_rate", "augment", "chosen_moves")
 OF_OBJECTIVE = ("objects", "body", "refine", "rest_floor")
 OPEN = (None, "auto")  # values that leave a setting open
+CARRIES = Choice("egocentric", True, "each move changes the whole scan, so the agent carries the scanner")
 HELD_OUT_FEWEST = 2  # triples of a data set that no batch may hold
 
 
@@ -49,7 +50,12 @@ class Asked:
     @property
     def name(self) -> str:
         """The method's name in `traits.METHODS`."""
-        return resolve(self.method, self.objective, self.scene.egocentric)
+        return resolve(self.method, self.objective, bool(self.scene.egocentric))
+
+    @property
+    def can_carry(self) -> bool:
+        """Whether there is a method for sensors on the agent."""
+        return resolve(self.method, self.objective, False) in CARRIED
 
     @property
     def given(self) -> dict[str, Any]:
@@ -69,10 +75,13 @@ class Plan(NamedTuple):
 
 
 def plan(asked: Asked, facts: Facts) -> Plan:
-    name, given = asked.name, asked.given
+    given, found = asked.given, asked.scene.egocentric is None and facts.carried and asked.can_carry
+    carried = found or bool(asked.scene.egocentric)
+    scene = replace(asked.scene, egocentric=carried)
+    name = resolve(asked.method, asked.objective, carried, picture=facts.picture)
     traits = traits_of(name)
     n = asked.scene.dimension(facts.n)
-    choices = choose(given, facts._replace(n=n), traits)
+    choices = [CARRIES] * found + choose(given, facts._replace(n=n), traits)
     chosen = {choice.name: choice.value for choice in choices}
     settled = {name: chosen[name] for name in OF_TRAINING if name in chosen}
     training = SettledTraining(**{**vars(asked.training), **settled})
@@ -85,7 +94,7 @@ def plan(asked: Asked, facts: Facts) -> Plan:
         actions=facts.n,
         substeps=facts.substeps,
         shrink=chosen["shrink"],
-        objective=replace(asked.scene, **{name: chosen[name] for name in OF_OBJECTIVE if name in chosen}),
+        objective=replace(scene, **{name: chosen[name] for name in OF_OBJECTIVE if name in chosen}),
     )
     _require_fit(name, traits, given, facts._replace(n=n), training)
     return Plan(model, training, choices, [choice for choice in choices if choice.name not in given])

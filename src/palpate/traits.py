@@ -34,14 +34,15 @@ METHODS: dict[str, Traits] = {
         muon=True,
     ),
     "egocentric": Traits("palpate.methods.egocentric:Egocentric", predicts=True, has_body=True, muon=True),
+    "carried": Traits("palpate.methods.carried:Carried", predicts=True, has_body=True, turns=True, muon=True),
     "paper": Traits("palpate.methods.paper:Paper", shifts=True, turns=True),
     "paper-gaussian": Traits("palpate.methods.paper:PaperGaussian", shifts=True, turns=True),
     "vae": Traits("palpate.methods.vae:VAE", reconstructs=True),
     "transporter": Traits("palpate.methods.transporter:Transporter", reconstructs=True),
     "supervised": Traits("palpate.methods.supervised:Supervised", muon=True, unsupervised=False),
 }
-# Methods with cameras on the agent.
-CARRIED = {"contact": "egocentric", "supervised": "supervised"}
+# Methods with sensors on the agent, for pictures and for vectors.
+CARRIED = {"contact": ("egocentric", "carried"), "supervised": ("supervised", "supervised")}
 
 
 def traits_of(name: str) -> Traits:
@@ -53,8 +54,8 @@ def traits_of(name: str) -> Traits:
     return METHODS[name]
 
 
-def resolve(method: str, objective: str, egocentric: bool) -> str:
-    """The name for `traits_of`, from a user's method, objective and egocentric."""
+def resolve(method: str, objective: str, egocentric: bool, *, picture: bool = True) -> str:
+    """The name for `traits_of`, from a user's method, objective and egocentric, and the kind of observations."""
     what, name, allowed = "method", method, get_args(Method)
     if method == "interaction":
         what, name, allowed = "objective", objective, get_args(Objective)
@@ -68,7 +69,7 @@ def resolve(method: str, objective: str, egocentric: bool) -> str:
         return name
     if name not in CARRIED:
         raise ValueError(f"egocentric is True; allowed is False for {name!r}, which needs a fixed camera")
-    return CARRIED[name]
+    return CARRIED[name][not picture]
 
 
 def method_class(name: str) -> Any:

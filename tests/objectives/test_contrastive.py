@@ -10,7 +10,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from palpate.objectives.contrastive import infonce, squared_distance
+from palpate.objectives.contrastive import REACH, beyond_reach, infonce, squared_distance
 
 
 def batch(b: int, k: int = 1, m: int = 4, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,3 +135,17 @@ def test_squared_distance_is_taken_in_float32() -> None:
     distance = squared_distance(w, other)
     assert distance.dtype == torch.float32
     assert distance.item() == pytest.approx(2.0**-14)
+
+
+def test_within_the_agents_reach_positions_cost_nothing() -> None:
+    """Agents with a mean of (1, 2) and standard deviations of 1 and 10 along the axes."""
+    side = 0.5**0.5
+    agents = torch.tensor([[1 - side, 2 - 10 * side], [1 + side, 2 + 10 * side]])[:, None]
+    position = torch.tensor(
+        [[[1 + REACH, 2 - 10 * REACH]], [[1 + REACH + 3, 2.0]], [[1 - REACH - 3, 2 + 10 * REACH + 40]]]
+    )
+    assert_close(beyond_reach(position, agents), torch.tensor([[0.0], [9.0], [25.0]]), atol=1e-4, rtol=1e-4)
+
+
+def test_agents_in_one_place_reach_something() -> None:
+    assert beyond_reach(randn(4, 1, 2), torch.ones(4, 1, 2)).isfinite().all()

@@ -49,7 +49,7 @@ class Train:
     """contact is ours; paper and paper-gaussian are the paper's; MODULE:CLASS is a variant. For the interaction
     method."""
     encoder: Encoder | None = None
-    """Default: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
+    """Default: by the observations and the device."""
     shrink: int | None = None
     """Side, in pixels, of the squares over which pictures are averaged. Default: as the encoder needs."""
     test: Path | None = None

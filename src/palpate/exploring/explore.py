@@ -304,7 +304,7 @@ def _fit_settings(given: Mapping[str, Any]) -> dict[str, Any]:
             hint = f"did you mean {near[0]!r}?" if near else "see help(palpate.fit)"
             raise ValueError(f"fit holds {name!r}, which is not a setting of palpate.fit; {hint}")
     method, objective = given.get("method", "interaction"), given.get("objective", "contact")
-    if not traits_of(resolve(method, objective, given.get("egocentric", False))).predicts:
+    if not traits_of(resolve(method, objective, bool(given.get("egocentric")))).predicts:
         raise ValueError(
             f"fit holds method {method!r} and objective {objective!r}, which predict no contacts, so that no move can "
             "be chosen; leave both out"

@@ -230,10 +230,8 @@ class Geometric(Located):
     def _predicted(self, o: Tensor, moves: Tensor) -> Tensor:
         """log-odds of contact `[b, c, k]` for moves [b, c, n] from o."""
         count = moves.shape[1]
-        x = self.inputs(o)
-        raw_int, raw_ext = self.phi_int(x), self.phi_ext(x)
+        z_int, objects = self.located(self.inputs(o))
         with torch.autocast(o.device.type, enabled=False):
-            z_int = self.group.flawless(self.group.pose(raw_int.float()))
-            objects = self.head(raw_ext.float(), z_int).repeated(count)
+            objects = objects.repeated(count)
             path = self.group.path(z_int.repeat_interleave(count, 0), self.inputs.scaled(moves.flatten(0, 1)))
             return self.logit(objects, path).unflatten(0, (-1, count))

@@ -23,7 +23,7 @@ class Supervised(Model):
         body = make_body(config.objective.body, config.n)
         for parameter in body.parameters():
             parameter.requires_grad_(False)  # only its pose is learned
-        self.head = ObjectHead(self.group, [body], carried=config.objective.egocentric)
+        self.head = ObjectHead(self.group, [body], carried=bool(config.objective.egocentric))
         self.turns = body.pose_width > 0
         self.phi_int = Branch(make_encoder(config), self.group.width)
         self.phi_ext = Branch(make_encoder(config), self.head.width)

@@ -8,13 +8,26 @@ import math
 import torch
 from torch import Tensor
 
+REACH = 2.5  # standard deviations of the agents' positions; a uniform distribution reaches 1.73
+
 
 def squared_distance(w: Tensor, w_other: Tensor) -> Tensor:
     """d_W, the squared Euclidean distance in float32 (under bf16 triples without contact would all collapse to 0)."""
     return (w.float() - w_other.float()).square().sum(-1)
 
 
-def infonce(w: Tensor, w_next: Tensor, agents: Tensor, *, temperature: float, floor: float = 0.0) -> Tensor:
+def beyond_reach(position: Tensor, agents: Tensor) -> Tensor:
+    """How far positions [b, k, n] lie beyond the agents' positions [b, 1, n], squared, `[b, k]`: 0 within `REACH`
+    standard deviations of them along each axis.
+
+    An addition to the paper, for InfoNCE on positions: scattered far away, they would differ most from each other. An
+    object that the agent can touch is not there.
+    """
+    middle, spread = agents.mean(0), agents.std(0).clamp(min=1e-6)
+    return ((position - middle).abs() / spread - REACH).clamp(min=0).square().sum(-1)
+
+
+def infonce(w: Tensor, w_next: Tensor, agents: Tensor, *, temperature: float | Tensor, floor: float = 0.0) -> Tensor:
     """L_cont = d_W(w, w') / tau + log E_o'' exp(-d_W(w', w'') / tau - agents) (Eq. 5), `[b]`, for w [b, k, m].
 
     `agents` [b, b] are the squared distances between the agents of o' and o'', divided by their temperature. They
