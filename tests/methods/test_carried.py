@@ -1,9 +1,12 @@
 """A sensor that the agent carries, in numbers: what stands still moves by the inverse of the action."""
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor
 
+import palpate
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.methods.carried import Carried
@@ -108,3 +111,19 @@ def test_the_threshold_comes_from_held_out_triples(monkeypatch: pytest.MonkeyPat
         model.recall([Batch(o[0, :50], torch.randn(50, 2), o[1, :50]), Batch(o[0, 50:], torch.randn(40, 2), o[1, 50:])])
         torch.testing.assert_close(given[0], model.scene_distance(*o))
     assert given[1].shape == given[0].shape
+
+
+@pytest.mark.slow
+def test_a_carried_scanner_finds_the_object() -> None:
+    """And `fit` finds out by itself that the agent carries the scanner."""
+    log, test = (
+        palpate.collect("palpate/Lidar-v0", count, seed=seed, labelled=True, progress=False)
+        for count, seed in ((8000, 0), (2000, 1))
+    )
+    with warnings.catch_warnings(action="ignore"):  # so short a run does not separate all contacts
+        model = palpate.fit(log.transitions, steps=400, seed=0, device="cpu", progress=False)
+    scores = palpate.evaluate(model, test)
+    assert model.model.config.method == "carried"
+    assert scores.l_test < 0.1 * scores.constant["l_test"]
+    assert scores.contact_accuracy is not None
+    assert scores.contact_accuracy > 0.9
