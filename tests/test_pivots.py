@@ -17,6 +17,7 @@ from palpate.bodies.base import clearance
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.labelled import Labelled, Truth
 from palpate.data.transitions import Batch, Transitions
+from palpate.doctor.frames import readings
 from palpate.geometry import angle_of, rotated, unit
 from palpate.groups.arm import Arm
 from palpate.groups.base import Group
@@ -271,3 +272,10 @@ def test_small_turns_are_judged_by_their_own_size() -> None:
     assert found is not None
     assert found.unit == pytest.approx(float(batch.a.square().mean().sqrt()), rel=1e-4)
     assert found.equivariance == pytest.approx(found.unit, rel=0.01)
+
+
+def test_an_arms_base_is_no_reading_of_its_own() -> None:
+    """It moves along fixed axes in any case; so only what the arm's turns say tells the readings apart."""
+    found = readings(torch.randn(64, 3), (3,), ObjectiveConfig(group="arm"))
+    assert "fixed axes" not in found
+    assert {"own axes", "mirrored", "degrees", "lengths"} <= set(found)

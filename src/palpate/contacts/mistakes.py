@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from palpate.contacts.split import TELLING
+from palpate.contacts.split import FEWEST_OF_A_CLASS, TELLING
 from palpate.objectives.contact import Wrong
 
 MEMORY = 0.998  # of the counts, from step to step. Networks memorise wrong labels, and these then seem right
@@ -32,7 +32,7 @@ class Mistakes(nn.Module):
         every, labelled = self.counts.unbind(1)
         share = labelled / every.clamp(min=1)
         missed, false = 1 - share[0], share[1]
-        known = (missed + false <= 1 - TELLING) & (every >= 1).all(0)
+        known = (missed + false <= 1 - TELLING) & (every >= FEWEST_OF_A_CLASS).all(0)
         missed, false = (torch.where(known & (rate >= LEAST), rate, 0.0) for rate in (missed, false))
         return Wrong(missed, false.clamp(max=MOST_FALSE))
 

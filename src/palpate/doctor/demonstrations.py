@@ -109,7 +109,8 @@ def _misses(group: Group, seen: Examination, a: Tensor, number: Tensor) -> dict[
     if int(contact.sum()) < FEWEST_CONTACTS or not free.any():
         return {}
     radius = boundary(seen.distance[visible, 0], contact[visible]).radius
-    ahead, move = group.seen(seen.agent, seen.objects[:, 0]), group.displacement(a)
+    start, end = group.position(seen.agent), group.position(group.act(seen.agent, a))
+    ahead, move = group.difference(seen.objects[:, 0], start), group.difference(end, start)
     along = (ahead * move).sum(1) / move.square().sum(1).clamp(min=1e-30)
     passes = free & (along > 0) & (along < 1) & (seen.distance[:, 0] < NEAR * radius)
     judged = number.bincount() >= SEEN_ROWS

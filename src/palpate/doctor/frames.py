@@ -146,11 +146,12 @@ def readings(kept: Tensor, shape: tuple[int, ...], scene: ObjectiveConfig) -> di
         return _reading(kept, group, lambda a: change(a.unflatten(1, (*parts, count))).flatten(1))
 
     # Of readings that fit about equally well, the first is taken.
-    straight = min(own.n, count)
-    found = {"fixed axes": each(group_of_actions((*parts, straight), fixed), lambda a: a[..., :straight])}
+    straight, found = min(own.n, count), {}
     if not scene.turns:
         found["fixed axes"] = _reading(kept, group_of_actions(shape, fixed))
-    elif count == own.n + own.turn_width:  # of two numbers, a mirrored plane has the opposite turns
+    elif scene.group in MOVING:  # an arm's base moves along fixed axes in any case
+        found["fixed axes"] = each(group_of_actions((*parts, straight), fixed), lambda a: a[..., :straight])
+    if scene.turns and count == own.n + own.turn_width:  # of two numbers, a mirrored plane has the opposite turns
         found["mirrored"] = with_turns(torch.neg)
     found["own axes"] = with_turns(lambda turn: turn)
     if scene.turns:

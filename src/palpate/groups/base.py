@@ -17,7 +17,7 @@ class Group(ABC):
     n: int  # dimension of positions
     pose_width: int  # numbers of a pose
     action_width: int  # numbers of an action
-    turn_width = 0  # the last numbers of an action that turn the agent; the others are then along its own axes
+    turn_width = 0  # the last numbers of an action, which turn the agent
     freedom = "translation"  # of the frame, in words
     bearings = False  # whether positions are directions from a pivot, as points of the unit circle
     led = False  # whether a network also outputs a landmark, which leads to the heading

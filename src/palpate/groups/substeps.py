@@ -60,6 +60,9 @@ class Substeps(Group):
     def turn(self, a: Tensor) -> Tensor:
         return self.group.turn(self.complete(a))
 
+    def length2(self, a: Tensor) -> Tensor:
+        return self.group.length2(self.complete(a))
+
     def usual(self, a: Tensor) -> float:
         return self.group.usual(self.complete(a))
 

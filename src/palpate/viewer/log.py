@@ -155,7 +155,7 @@ class Log:
     def _arrow(self, batch: Batch) -> str:
         """The displacement of a triple's action; along the agent's own axes ahead is up."""
         move = self._group.displacement(batch.a)[0].numpy()
-        ahead_is_up = self._group.turns and len(move) == 2
+        ahead_is_up = self._group.turns and not self._group.own_zero and len(move) == 2
         return arrow_svg(np.array([-move[1], move[0]]) if ahead_is_up else move, self._longest)
 
     def _panel(self, title: str, o: Tensor, marks: Marks, true: Place) -> Panel:
