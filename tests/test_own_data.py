@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palpate.doctor import causes, demonstrations, frames, verdict
+from palpate.doctor import causes, demonstrations, frames, several, verdict
 from palpate.doctor.arrays import ARRAY_RULES
 from palpate.findings import Rule
 
@@ -35,7 +35,9 @@ def test_the_python_runs(tmp_path: Path) -> None:
 
 
 TABLE = GUIDE.split("| finding | meaning |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
-PROBE_RULES = [rule for room in (verdict, demonstrations) for rule in vars(room).values() if isinstance(rule, Rule)]
+PROBE_RULES = [
+    rule for room in (verdict, demonstrations, several) for rule in vars(room).values() if isinstance(rule, Rule)
+]
 CAUSES = {name for room in (causes, frames) for name, _, _ in room.WORDS.values()}  # what the actions are; they block
 
 
