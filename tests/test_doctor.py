@@ -12,10 +12,13 @@ from several import Mixed
 
 import palpate
 from palpate.config import ObjectiveConfig
+from palpate.contacts.slots import Slot
 from palpate.contacts.witnesses import PLACES_FROM
+from palpate.counting import Count
 from palpate.data.stream import first_triples
 from palpate.data.transitions import Batch, Transitions
 from palpate.doctor import check, probe
+from palpate.doctor import several as doctor_several
 from palpate.doctor.examples import WHOLE
 from palpate.doctor.probe import small
 from palpate.doctor.several import SEVERAL, Several, several
@@ -318,6 +321,17 @@ def test_a_second_object_is_not_looked_for_without_time(monkeypatch: pytest.Monk
     trial = probe.Trial(small(pairs(2), np.arange(4000)), 0.0, False, ObjectiveConfig())
     looked = several(trial, ObjectiveConfig())
     assert (looked.findings, looked.measured) == ([], {})
+
+
+def test_three_objects_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search may end with more than enough. The rows are those in which the second surest moved, not the surest."""
+    moved = torch.tensor([[True, True, False], [True, False, False], [False, True, True], [False, False, True]])
+    slots = [Slot("object", touched, 0.1, 0.0) for touched in (0.8, 0.9, 0.7)]
+    monkeypatch.setattr(doctor_several, "count_objects", lambda *rows, **options: Count(slots, moved, 0.0))
+    looked = several(probe.Trial(small(pairs(2), np.arange(100)), 0.0, False, ObjectiveConfig()), ObjectiveConfig())
+    assert [finding.name for finding in looked.findings] == ["several-objects"]
+    assert (looked.measured["objects"], looked.measured["moves_if_touched"]) == (3, 0.8)
+    assert looked.rows.tolist() == [False, True, False, False]
 
 
 @pytest.mark.parametrize(("objects", "names"), [(1, []), (2, ["several-objects"]), (3, ["several-objects"])])

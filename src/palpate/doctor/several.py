@@ -1,4 +1,4 @@
-"""Whether the agent touches more than one object: a short training run with two slots.
+"""Whether the agent touches more than one object: short training runs with two slots, or three.
 
 Legend: b triples by which the slots are judged.
 """
@@ -24,15 +24,15 @@ SEVERAL = Rule(
 
 
 class Several(NamedTuple):
-    """What the run with two slots shows."""
+    """What the runs show."""
 
     findings: list[Finding]
     measured: dict[str, float]
-    rows: np.ndarray  # [b] bool, in which only the second object moved
+    rows: np.ndarray  # [b] bool, in which the second object moved, but not the first
 
 
 def several(trial: Trial, scene: ObjectiveConfig) -> Several:
-    """A finding if each of two slots holds an object; nothing is measured if the trial's deadline comes first."""
+    """A finding if two slots or more hold an object; nothing is measured if the trial's deadline comes first."""
 
     def watch(step: int) -> None:
         if time.thread_time() > trial.deadline:
@@ -48,7 +48,7 @@ def several(trial: Trial, scene: ObjectiveConfig) -> Several:
     seen = {"objects": float(len(count.found))}
     if len(count.found) < 2:
         return Several([], seen, none)
-    first, second = count.indices
+    first, second, *_ = count.indices
     slot = count.slots[second]
     seen |= {"moves_if_touched": slot.touched, "moves_otherwise": slot.otherwise}
     return Several(SEVERAL.judge(seen), seen, (count.moved[:, second] & ~count.moved[:, first]).numpy())
