@@ -306,6 +306,7 @@ class TestRefusals:
             ({"workers": 1.5}, "workers is 1.5"),
             ({"chosen_moves": 1.0}, "chosen_moves is 1.0; allowed is 0 to 0.9"),
             ({"first": 290}, "num is 300, but the first round alone has 290 triples"),
+            ({"fit": {"objects": "auto"}}, "fit holds objects 'auto', but explore does not count objects"),
             ({"fit": {"stepps": 3}}, "fit holds 'stepps', which is not a setting of palpate.fit; did you mean 'steps'"),
             ({"fit": {"chosen_moves": 0.3}}, "fit holds 'chosen_moves', .* for all models; give it to explore itself"),
             ({"fit": {"watch": print}}, "fit holds 'watch', .* for all models; leave it out"),

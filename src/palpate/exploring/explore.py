@@ -303,6 +303,10 @@ def _fit_settings(given: Mapping[str, Any]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, allowed, 1)
             hint = f"did you mean {near[0]!r}?" if near else "see help(palpate.fit)"
             raise ValueError(f"fit holds {name!r}, which is not a setting of palpate.fit; {hint}")
+    if given.get("objects") == "auto":
+        raise ValueError(
+            "fit holds objects 'auto', but explore does not count objects; give their number, or leave it out for one"
+        )
     method, objective = given.get("method", "interaction"), given.get("objective", "contact")
     if not traits_of(resolve(method, objective, bool(given.get("egocentric")))).predicts:
         raise ValueError(
