@@ -78,6 +78,16 @@ def test_duplicates_and_things_that_move_by_themselves_are_not_counted() -> None
     assert "90%, 90% of the paths" in count.reason
 
 
+def test_one_slot_more_than_enough_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {k: counted(["object"] + ["duplicate"] * (k - 1), 0.5) for k in range(FEWEST_SLOTS, MOST + 1)}  # type: ignore[operator]
+    assert search(monkeypatch, found, enough=2)[1] == [2, 3]
+
+
+def test_too_few_triples_are_not_called_no_object() -> None:
+    count = Count([Slot("unknown", 0.0, 0.0, 0.0)] * 2, torch.zeros(10, 2, dtype=torch.bool), 0.0)
+    assert count.reason == "too few triples to count"
+
+
 @pytest.mark.parametrize("objects", [1, 2])
 def test_of_two_slots_each_object_has_one(objects: int) -> None:
     count = count_objects(*rows(objects), ObjectiveConfig(), enough=2)

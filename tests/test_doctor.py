@@ -328,10 +328,13 @@ def test_three_objects_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = torch.tensor([[True, True, False], [True, False, False], [False, True, True], [False, False, True]])
     slots = [Slot("object", touched, 0.1, 0.0) for touched in (0.8, 0.9, 0.7)]
     monkeypatch.setattr(doctor_several, "count_objects", lambda *rows, **options: Count(slots, moved, 0.0))
-    looked = several(probe.Trial(small(pairs(2), np.arange(100)), 0.0, False, ObjectiveConfig()), ObjectiveConfig())
+    trial = probe.Trial(small(pairs(2), np.arange(500)), 0.0, False, ObjectiveConfig())
+    looked = several(trial, ObjectiveConfig())
     assert [finding.name for finding in looked.findings] == ["several-objects"]
     assert (looked.measured["objects"], looked.measured["moves_if_touched"]) == (3, 0.8)
     assert looked.rows.tolist() == [False, True, False, False]
+    few = probe.Trial(small(pairs(2), np.arange(400)), 0.0, False, ObjectiveConfig())  # 80 to judge by
+    assert several(few, ObjectiveConfig()).measured == {}
 
 
 @pytest.mark.parametrize(("objects", "names"), [(1, []), (2, ["several-objects"]), (3, ["several-objects"])])

@@ -281,6 +281,10 @@ class TestFindings:
     def test_each(self, changes: dict[str, Any], name: str) -> None:
         assert self.names(**changes) == [name]
 
+    def test_a_slot_that_cannot_be_judged_is_none(self) -> None:
+        unknown = Slot("unknown", 0.0, 0.0, 0.0)
+        assert self.names(slots=(OBJECT, unknown)) == self.names(slots=(unknown, unknown)) == []
+
     def test_lengths_are_relative_to_the_actions(self) -> None:
         assert self.names(equivariance=300.0, stay=20.0, unit=2000.0) == []
 

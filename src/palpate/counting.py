@@ -15,7 +15,7 @@ from torch import Tensor
 from palpate.choices import rest_floor
 from palpate.config import MOST, ModelConfig, ObjectiveConfig, SettledTraining
 from palpate.contacts.scenes import Scenes
-from palpate.contacts.slots import Slot, judge_slots
+from palpate.contacts.slots import FEWEST_PATHS, Slot, judge_slots
 from palpate.contacts.split import Split
 from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
@@ -27,6 +27,8 @@ from palpate.training.loop import train
 
 FEWEST_SLOTS = 2
 ROWS, HELD_ROWS = 12_000, 2000  # at most; triples by which the slots are judged
+HELD_PART = 5  # one of so many triples is held out
+FEWEST_ROWS = HELD_PART * FEWEST_PATHS  # to count with
 STEPS, MORE_STEPS = 400, 100  # of the first run; more for each further slot
 BATCH, WIDTH = 128, 96  # triples of a step, width of the networks
 WINDOW, JUDGED = 2048, 4  # distances from which thresholds are taken; steps between two such times
@@ -53,6 +55,11 @@ class Count(NamedTuple):
         return [self.slots[i] for i in self.indices]
 
     @property
+    def unknown(self) -> bool:
+        """Whether there are too few triples to judge any slot."""
+        return all(slot.holds == "unknown" for slot in self.slots)
+
+    @property
     def complete(self) -> bool:
         """Whether a slot is left, and objects explain the changes."""
         return len(self.found) < len(self.slots) and self.unexplained <= UNEXPLAINED
@@ -60,6 +67,8 @@ class Count(NamedTuple):
     @property
     def reason(self) -> str:
         """Why there are so many."""
+        if self.unknown:
+            return "too few triples to count"
         if not self.found:
             return "no object was found: nothing moves when the agent touches it, and only then"
         touched, otherwise = (
@@ -85,10 +94,11 @@ def count_objects(
 ) -> Count:
     """Train small models on the vectors in `kept`, and judge their slots by `held`, both on the CPU.
 
-    The search ends with `enough` objects. `watch` is called with the number of finished steps of all runs.
+    The search ends with `enough` objects, or with a slot more than these.
+    `watch` is called with the number of finished steps of all runs.
     """
     best, done = None, 0
-    for slots in range(FEWEST_SLOTS, MOST + 1):
+    for slots in range(FEWEST_SLOTS, min(enough, MOST - 1) + 2):
         model = _small_model(kept, replace(scene, objects=slots), substeps, seed)
         count = _run(model, kept, held, seed, lambda step, before=done: watch(before + step))  # type: ignore[misc]
         done += steps_of(slots)
@@ -104,8 +114,13 @@ def count_objects(
 def kept_and_held(rows: Batch, seed: int) -> tuple[Batch, Batch]:
     """Rows to train on, and rows to judge by."""
     order = torch.randperm(len(rows.a), generator=torch.Generator().manual_seed(seed))
-    held = min(HELD_ROWS, len(order) // 5)
+    held = min(HELD_ROWS, len(order) // HELD_PART)
     return Batch(*(x[order[held:]] for x in rows)), Batch(*(x[order[:held]] for x in rows))
+
+
+def countable(held: Batch) -> bool:
+    """Whether there are enough rows to judge by."""
+    return len(held.a) >= FEWEST_PATHS
 
 
 def _run(model: "_Counting", kept: Batch, held: Batch, seed: int, watch: Callable[[int], None]) -> Count:

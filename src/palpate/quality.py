@@ -110,7 +110,7 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
     slots: list[Slot] = []
     if moved.shape[1] > 1:
         slots, _ = judge_slots(seen.distance, moved.norm(dim=-1), seen.far, seen.visible)
-    held = [i for i, slot in enumerate(slots) if slot.holds == "object"] or list(range(moved.shape[1]))
+    held = [i for i, slot in enumerate(slots) if slot.holds not in SPARE] or list(range(moved.shape[1]))
     rests, tracked, edges = [], [], []
     for i in held:  # objects, where they are visible
         rows = seen.visible[:, i]
@@ -194,7 +194,7 @@ def judge(quality: Quality) -> list[Finding]:
                 "contact? Otherwise train longer.",
             ),
         ]
-    nothing_held = all(slot.holds != "object" for slot in quality.slots)
+    nothing_held = all(slot.holds in SPARE for slot in quality.slots)
     for number, slot in enumerate(quality.slots):
         if slot.holds in SPARE:
             name, text = SPARE[slot.holds]

@@ -153,4 +153,4 @@ def test_a_hidden_object_is_judged_where_it_is_visible() -> None:
     judged.length += torch.where(judged.visible, judged.touched, torch.rand(2000, 2) < 0.5)
     assert judged.holds() == ["object", "object"]
     judged.visible[:] = torch.arange(2000)[:, None] < 50  # too few
-    assert judged.holds() == ["nothing", "nothing"]
+    assert judged.holds() == ["unknown", "unknown"]

@@ -25,13 +25,15 @@ FEWEST_PATHS, RESTLESS = 100, 0.25
 RENEW_AT = (0.16, 0.24, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72)  # shares of the run at which spare slots start anew
 
 
-Holds = Literal["object", "duplicate", "mover", "nothing"]
+Holds = Literal["object", "duplicate", "mover", "nothing", "unknown"]
 
 
 class Slot(NamedTuple):
     """What a slot holds, and how often it moved."""
 
-    holds: Holds  # "duplicate": what a better slot holds; "mover": something that moves without being touched
+    # "duplicate": what a better slot holds; "mover": something that moves without being touched;
+    # "unknown": there are too few paths to judge from
+    holds: Holds
     touched: float  # share of the paths near the slot in which it moved
     otherwise: float  # of the other paths
     together: float  # largest Jaccard index of its movements and those of a better slot
@@ -52,7 +54,9 @@ def judge_slots(distance: Tensor, length: Tensor, far: Tensor, visible: Tensor) 
         border, step, touched, otherwise = _best(distance[rows, i], length[rows, i])
         moved[:, i] = rows & (length[:, i] > step)
         holds: Holds = "object"
-        if touched - otherwise < TELLING:
+        if int(rows.sum()) < FEWEST_PATHS:
+            holds = "unknown"
+        elif touched - otherwise < TELLING:
             alone = far[rows, i][distance[rows, i] >= border]
             holds = "mover" if len(alone) and float(alone.double().mean()) > RESTLESS else "nothing"
         slots.append(Slot(holds, touched, otherwise, 0.0))

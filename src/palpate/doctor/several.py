@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from palpate.config import ObjectiveConfig
-from palpate.counting import count_objects
+from palpate.counting import count_objects, countable
 from palpate.doctor.probe import Trial
 from palpate.findings import Finding, Rule
 
@@ -32,13 +32,16 @@ class Several(NamedTuple):
 
 
 def several(trial: Trial, scene: ObjectiveConfig) -> Several:
-    """A finding if two slots or more hold an object; nothing is measured if the trial's deadline comes first."""
+    """A finding if two slots or more hold an object; nothing is measured if the trial's deadline comes first,
+    or if there are too few triples to count."""
 
     def watch(step: int) -> None:
         if time.thread_time() > trial.deadline:
             raise _TimeUp
 
     none = np.zeros(len(trial.held.a), dtype=bool)
+    if not countable(trial.held):
+        return Several([], {}, none)
     try:
         count = count_objects(
             trial.kept, trial.held, scene, substeps=trial.model.config.substeps, enough=2, watch=watch
