@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from palpate.config import ModelConfig, ObjectiveConfig
+from palpate.contacts.mistakes import MEMORY
 from palpate.contacts.relocation import Place
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
@@ -486,6 +487,19 @@ def test_the_most_uncertain_move_is_the_one_that_just_touches(body: str) -> None
 
 class TestTwoObjects:
     """An object axis everywhere; nothing may assume that there is one."""
+
+    def test_labels_that_objects_share_are_not_doubted(self) -> None:
+        """W says that some object has changed. That another one did is no mistake."""
+        model = contact(objects=2)
+        model.head.placed.fill_(True)
+        model.mistakes.counts.copy_(torch.tensor([[100.0, 80.0], [100.0, 4.0]])[..., None])
+        model.scenes.lead.copy_(torch.tensor([True, False]))
+        missed, false = model.wrong()
+        assert missed.tolist() == pytest.approx([0.2, 0])
+        assert false.tolist() == pytest.approx([0.04, 0])
+        before = model.mistakes.counts.clone()
+        model.objective(outputs(model, batch()), END)
+        torch.testing.assert_close(model.mistakes.counts[..., 1], MEMORY * before[..., 1])
 
     @pytest.mark.parametrize("body", BODIES)
     def test_axes(self, body: str) -> None:

@@ -103,6 +103,11 @@ class Witnesses(nn.Module):
         return self._leading(lambda witness: witness.has_valley)
 
     @property
+    def own_labels(self) -> Tensor:
+        """Which objects have labels of their own, `[k]` bool: not those that share the changes that W sees."""
+        return self.lead | (len(self) == 1)
+
+    @property
     def agrees(self) -> Tensor:
         """Whether geometry explains the changes of each object, and has done so for a while, `[k]` bool."""
         return self.agreed >= AGREED

@@ -92,7 +92,7 @@ class Contact(Geometric):
             self.head.placed.logical_or_((progress >= PLACED_FROM) & self.scenes.agrees)
             moved = stay(before.position, after.position) > self.head.sizes(before).square()
             self.slots.observe(touching, moved)
-            self.mistakes.observe(changed, changes, self.head.placed)
+            self.mistakes.observe(changed, changes, self.head.placed & self.scenes.own_labels)
         wrong = self.wrong()
         missed = (1 - changed) * torch.sigmoid(changes + wrong.missed.log() - torch.log1p(-wrong.false))
         if self.training and self.recent is not None:
@@ -125,8 +125,9 @@ class Contact(Geometric):
     # Contacts
 
     def wrong(self) -> Wrong:
-        """Shares [k] of wrong labels; none until an object is placed."""
-        return Wrong(*(torch.where(self.head.placed, rate, 0.0) for rate in self.mistakes.rates()))
+        """Shares [k] of wrong labels; none until an object is placed and has labels of its own."""
+        known = self.head.placed & self.scenes.own_labels
+        return Wrong(*(torch.where(known, rate, 0.0) for rate in self.mistakes.rates()))
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         return self.scenes.deciding(*self._distances(o, o_next))
