@@ -109,7 +109,7 @@ def test_a_run_with_auto_can_be_resumed(tmp_path: Path, monkeypatch: pytest.Monk
         signal.raise_signal(signal.SIGINT)
 
     settings: dict[str, Any] = {"objects": "auto", "log_every": 2, **TINY}
-    data = Mixed(2).labelled(300, seed=0).transitions
+    data = Mixed(2).labelled(500, seed=0).transitions
     with warnings.catch_warnings(action="ignore"):
         straight = palpate.fit(data, **settings)
         with pytest.raises(Interrupted):
@@ -131,6 +131,39 @@ def test_a_run_with_too_few_objects_says_so(
         model = palpate.fit(Mixed(2), objects=given, **TINY)
     assert asked == ([given + 1] if given < 6 else [])
     assert ("more-objects" in [finding["name"] for finding in model.facts["findings"]]) == more
+
+
+@pytest.mark.parametrize("count", [3, 499])
+def test_auto_needs_enough_triples(count: int) -> None:
+    data = Mixed(2).labelled(count, seed=0).transitions
+    with pytest.raises(ValueError, match="too few triples to count objects; wanted at least 500"):
+        palpate.fit(data, objects="auto", **TINY)
+
+
+def test_few_triples_leave_the_slots_unjudged() -> None:
+    with warnings.catch_warnings(action="ignore"):
+        model = palpate.fit(Mixed(2).labelled(300, seed=0).transitions, objects=2, **TINY)
+    assert model.facts["quality"]["objects"] == 2
+    assert "empty-slot" not in [finding["name"] for finding in model.facts["findings"]]
+
+
+@pytest.mark.parametrize("error", [ValueError, Interrupted, KeyboardInterrupt])
+def test_a_failed_count_does_not_lose_the_model(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*rows: Any, **options: Any) -> Count:
+        raise error("no count")
+
+    monkeypatch.setattr(counting, "count_objects", fail)
+    monkeypatch.setattr(counting, "STEPS", 4)  # no longer than the run
+    settings: dict[str, Any] = {"out": tmp_path / "run", **TINY}
+    with warnings.catch_warnings(action="ignore"):
+        if error is ValueError:
+            assert palpate.fit(Mixed(2), **settings).facts["quality"]["counted"] is None
+        else:
+            with pytest.raises(error):
+                palpate.fit(Mixed(2), **settings)
+    assert palpate.load(tmp_path / "run").facts["quality"]["objects"] == 1
 
 
 def test_auto_is_refused_where_several_objects_are() -> None:

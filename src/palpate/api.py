@@ -41,11 +41,11 @@ from palpate.metrics.scores import Scores
 from palpate.networks import one_thread
 from palpate.plan import Asked, plan, require_objects
 from palpate.progress import Rate, bar, say
-from palpate.quality import assess
+from palpate.quality import Quality, assess
 from palpate.representation import Representation
 from palpate.runfile import RUN_FILE, run_file
 from palpate.runlog import demand_place, run_folder
-from palpate.training.loop import train, training_device
+from palpate.training.loop import Interrupted, train, training_device
 from palpate.training.state import steps_done
 from palpate.training.step import precision_on
 from palpate.traits import traits_of
@@ -230,17 +230,35 @@ def fit(
                 if test is not None and from_file:
                     test.close()
         again = asked.scene.objects != "auto" and settled.steps >= counting.STEPS
-        counted = _counted_after(opened, model, settled.seed, progress) if again else None
-        facts |= _judged(model, material, counted, progress)
-        representation = Representation(model, facts, device)
+        quality = _assessed(model, material)
+        facts |= _described(quality)
         if folder is not None:
             save_model(model, folder, facts)
-        return representation
+        if again and quality is not None:
+            try:
+                counted = _counted_after(opened, model, settled.seed, progress)
+            except Exception as error:
+                if isinstance(error, Interrupted) and folder is not None:
+                    raise Interrupted(f"stopped while objects were counted; the model is saved in {folder}") from None
+                warnings.warn(f"the objects were not counted after training: {error}", stacklevel=2)
+                counted = None  # a trained model is worth more than the count
+            quality = replace(quality, counted=counted)
+            facts |= _described(quality)
+            if folder is not None:
+                save_model(model, folder, facts)
+        if quality is not None:
+            _show(quality, progress)
+        return Representation(model, facts, device)
 
 
 def _counted(opened: Transitions | Labelled | World, asked: Asked, substeps: int, progress: bool) -> tuple[int, str]:
     """How many objects short runs find, at least 1, and why."""
     count = _count(opened, asked.scene, substeps, MOST, asked.training.seed, progress)
+    if count is None:
+        raise ValueError(
+            "objects is 'auto', but there are too few triples to count objects; wanted at least "
+            f"{counting.FEWEST_ROWS}: collect more, or give the number of objects"
+        )
     return max(1, len(count.found)), count.reason
 
 
@@ -251,10 +269,13 @@ def _count(
     enough: int,
     seed: int,
     progress: bool,
-) -> counting.Count:
+) -> counting.Count | None:
+    """What short runs find; None if there are too few triples to count."""
     most = sum(map(counting.steps_of, range(counting.FEWEST_SLOTS, min(enough, MOST - 1) + 2)))
     with bar("counting objects", most, show=progress) as advance, one_thread():
         kept, held = counting.kept_and_held(some_rows(opened, counting.ROWS, seed), seed)
+        if not counting.countable(held):
+            return None
         return counting.count_objects(kept, held, scene, substeps=substeps, enough=enough, seed=seed, watch=advance)
 
 
@@ -318,24 +339,32 @@ def _counted_after(opened: Transitions | Labelled | World, model: Model, seed: i
     config = model.config
     if config.picture or not traits_of(config.method).several or config.objects == MOST:
         return None
-    return len(_count(opened, config.objective, config.substeps, config.objects + 1, seed, progress).found)
+    count = _count(opened, config.objective, config.substeps, config.objects + 1, seed, progress)
+    return None if count is None or count.unknown else len(count.found)
 
 
-def _judged(model: Model, material: Material, counted: int | None, progress: bool) -> dict[str, Any]:
-    """The label-free quality and its findings, which are also issued as warnings."""
+def _assessed(model: Model, material: Material) -> Quality | None:
+    """The label-free quality."""
     with torch.no_grad():
         model.recall(_blocks(material.held_out))
     unseen = material.held_out
     if unseen is None:
         unseen = Batch(*(x[:ASSESSED_ROWS] for x in material.sample))
-    quality = assess(model, unseen, material.episode)
-    if quality is None:
-        return {"findings": []}
-    quality = replace(quality, counted=counted)
+    return assess(model, unseen, material.episode)
+
+
+def _show(quality: Quality, progress: bool) -> None:
+    """Issue the findings as warnings."""
     for finding in quality.findings:
         warnings.warn(str(finding), stacklevel=3)
     if progress:
         say(str(quality))
+
+
+def _described(quality: Quality | None) -> dict[str, Any]:
+    """The quality and its findings for a model's file."""
+    if quality is None:
+        return {"findings": []}
     return {"quality": quality.as_dict(), "findings": [finding._asdict() for finding in quality.findings]}
 
 
