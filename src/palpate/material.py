@@ -116,6 +116,10 @@ def facts_of(data: Transitions | Labelled | World, device: torch.device) -> Fact
         shape, count = triples.observation_shape, triples.substeps
         facts = Facts(shape, triples.n, len(triples), False, device.type, count)
         return facts if facts.picture else _looked_at(facts, triples.rows(_spread_rows(triples)))
+    if torch.device(data.device).type != device.type:
+        raise ValueError(
+            f"the world is on {data.device}, but training runs on {device}; build it with device={device.type!r}"
+        )
     facts = Facts(tuple(data.observation_shape), data.n, None, isinstance(data, SteerableWorld), device.type)
     if facts.picture:
         return facts
@@ -142,10 +146,6 @@ def make_material(
 
 
 def _from_world(world: World, traits: Traits, config: SettledTraining, device: torch.device) -> Material:
-    if torch.device(world.device).type != device.type:
-        raise ValueError(
-            f"the world is on {world.device}, but training runs on {device}; build it with device={device.type!r}"
-        )
     if config.compile and hasattr(world, "compile"):
         world.compile()
     sample = first_triples(world, _rows_of(world), torch.Generator(device).manual_seed(config.seed + 1))
