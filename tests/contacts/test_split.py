@@ -444,3 +444,14 @@ def test_the_papers_threshold_of_one_batch_stays() -> None:
     before = state(split)
     split.recall(two_classes(-3.0, 0.0))
     assert same_state(state(split), before)
+
+
+@pytest.mark.parametrize("rows", [30, 60])
+def test_a_few_held_out_triples_show_how_far_distances_agree_with_geometry(rows: int) -> None:
+    """On trained triples both fit the same mistakes. Fewer than 20 of a class show nothing."""
+    split = Split()
+    split.above.copy_(torch.tensor([1.0, 0.0]))
+    touching = torch.arange(rows) % 2 == 0
+    far = torch.where(touching, torch.arange(rows) % 10 != 0, torch.arange(rows) % 10 == 1)
+    split.recall(torch.where(far, 10.0, 0.1), touching)
+    assert split.above.tolist() == pytest.approx([0.8, 0.2] if rows == 60 else [1, 0])

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from palpate.geometry import Path, Sweep, angle_of, axes_of, conjugate, directed, rotated, unit
-from palpate.groups.rigid import RigidMotions
+from palpate.groups.planar import PlanarPoses
 
 CHORDS = 8  # of a turn
 
 
 @final
-class Arm(RigidMotions):
+class Arm(PlanarPoses):
     """The frame is free up to a translation, and the arm's zero up to a turn."""
 
     n, pose_width, action_width, turn_width = 2, 4, 3, 1
@@ -26,21 +26,6 @@ class Arm(RigidMotions):
     @property
     def width(self) -> int:
         return self.pose_width
-
-    def flaw(self, z: Tensor) -> Tensor:
-        return self.heading_weight * (z[..., 2:].square().sum(-1) - 1).square()
-
-    def nearest(self, axes: Tensor) -> Tensor:
-        return directed(axes)
-
-    def heading(self, z: Tensor) -> Tensor:
-        return angle_of(z[..., 2:])
-
-    def axes(self, z: Tensor) -> Tensor:
-        return axes_of(z[..., 2:])
-
-    def posed(self, recorded: Tensor) -> Tensor:
-        return torch.cat((recorded[..., :2], unit(recorded[..., 2])), -1)
 
     def act(self, z: Tensor, a: Tensor) -> Tensor:
         return torch.cat((z[..., :2] + a[..., :2], rotated(z[..., 2:], unit(a[..., 2]))), -1)

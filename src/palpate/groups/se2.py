@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from palpate.config import Motion
-from palpate.geometry import Path, Sweep, angle_of, axes_of, conjugate, directed, rotated, unit
-from palpate.groups.rigid import RigidMotions
+from palpate.geometry import Path, Sweep, angle_of, axes_of, conjugate, rotated, unit
+from palpate.groups.planar import PlanarPoses
 
 CHORDS = 8  # of an arc: a chord is off by at most a 512th of the arc's length per radian of the turn
 WIDEST = 6.0  # radians: of an arc that turns farther, the chord is nearly 0 and does not determine the arc
 
 
 @final
-class SE2(RigidMotions):
+class SE2(PlanarPoses):
     """Poses and moves in the plane.
 
     During a motion "arc" the agent drives and turns at a constant rate. During a "straight" one it drives ahead, and
@@ -34,21 +34,6 @@ class SE2(RigidMotions):
 
     def __init__(self, actions: int = 3, motion: Motion = "arc") -> None:
         self.action_width, self.motion = actions, motion
-
-    def flaw(self, z: Tensor) -> Tensor:
-        return self.heading_weight * (z[..., 2:].square().sum(-1) - 1).square()
-
-    def nearest(self, axes: Tensor) -> Tensor:
-        return directed(axes)
-
-    def heading(self, z: Tensor) -> Tensor:
-        return angle_of(z[..., 2:])
-
-    def axes(self, z: Tensor) -> Tensor:
-        return axes_of(z[..., 2:])
-
-    def posed(self, recorded: Tensor) -> Tensor:
-        return torch.cat((recorded[..., :2], unit(recorded[..., 2])), -1)
 
     def complete(self, a: Tensor) -> Tensor:
         if a.shape[-1] == 3:
