@@ -8,12 +8,22 @@ import pytest
 import torch
 
 from palpate import cli
+from palpate.doctor import causes, check, frames, several
 
 torch.set_num_threads(1)
 
 # A job in the background is started deaf to Ctrl-C, and so would be the processes that tests start to interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `palpate.check` finds does not depend on the speed of the machine."""
+    monkeypatch.setattr(check, "SECONDS", 1e6)
+    monkeypatch.setattr(causes, "CAUSE_SECONDS", 1e6)
+    monkeypatch.setattr(frames, "FRAME_SECONDS", 1e6)
+    monkeypatch.setattr(several, "COUNTING_SECONDS", 1e6)
 
 
 @pytest.fixture

@@ -318,9 +318,12 @@ def test_a_second_object_is_found(objects: int, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_second_object_is_not_looked_for_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = probe.Trial(small(pairs(2), np.arange(4000)), 0.0, False, ObjectiveConfig())
-    looked = several(trial, ObjectiveConfig())
-    assert (looked.findings, looked.measured) == ([], {})
+    monkeypatch.setattr(check, "several", several)
+    monkeypatch.setattr(doctor_several, "COUNTING_SECONDS", 0.0)
+    checkup = palpate.check(pairs(2))
+    assert [(finding.name, finding.severity) for finding in checkup.findings] == [("objects-not-counted", "note")]
+    assert checkup.rows == {}
+    assert "objects" not in checkup.measured
 
 
 def test_three_objects_are_several(monkeypatch: pytest.MonkeyPatch) -> None:

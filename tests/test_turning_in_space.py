@@ -360,7 +360,6 @@ def changed(change: str) -> Transitions:
 @pytest.mark.parametrize(("change", "group", "name"), CASES)
 def test_what_actions_are_is_found(change: str, group: Any, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten(monkeypatch, (200, 150), (100, 50))
-    monkeypatch.setattr("palpate.doctor.frames.FRAME_SECONDS", 1e6)  # no finding depends on the machine
     finding, residuals = frames(changed(change), ObjectiveConfig(group=group))
     assert (finding and finding.name) == name, residuals
     assert finding is None or finding.severity == "blocking"
@@ -376,7 +375,6 @@ def test_without_time_no_finding_says_that_nothing_shows_the_direction(monkeypat
     monkeypatch.setattr("palpate.doctor.frames.FOLLOWS", (0.0, 0.0))
     shorten(monkeypatch, (2, 2), (2, 2))
     data, scene = Gripper().labelled(300).transitions, ObjectiveConfig(group="se3")
-    monkeypatch.setattr("palpate.doctor.frames.FRAME_SECONDS", 1e6)
     finding, _ = frames(data, scene)
     assert finding is not None
     assert finding.name == "heading-not-visible"

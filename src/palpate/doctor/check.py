@@ -17,7 +17,7 @@ from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, mea
 from palpate.doctor.examples import Arrays, Probed, examples, first
 from palpate.doctor.frames import UNSURE_HEADING, frames
 from palpate.doctor.probe import Trial, chosen, small
-from palpate.doctor.several import several
+from palpate.doctor.several import SEVERAL, several
 from palpate.doctor.verdict import judge, undecided
 from palpate.findings import Finding
 from palpate.groups import group_of_actions
@@ -144,5 +144,6 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool, scene: Obje
     if not trial.picture and all(finding.severity != "blocking" for finding in findings):
         more = several(trial, scene)
         seen, findings = seen | more.measured, findings + more.findings
-        shown |= {finding.name: rows[trial.held_rows.numpy()[first(more.rows)]].tolist() for finding in more.findings}
+        if more.rows.any():
+            shown[SEVERAL.name] = rows[trial.held_rows.numpy()[first(more.rows)]].tolist()
     return Checkup(findings=findings, measured=seen, probed=True, rows=shown)

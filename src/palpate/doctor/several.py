@@ -13,6 +13,7 @@ from palpate.counting import count_objects, countable
 from palpate.doctor.probe import Trial
 from palpate.findings import Finding, Rule
 
+COUNTING_SECONDS = 60.0  # of this thread
 SEVERAL = Rule(
     "several-objects",
     "objects moves_if_touched moves_otherwise",
@@ -20,6 +21,12 @@ SEVERAL = Rule(
     "A model of one object would place one of them and ignore the others: train with objects=2 or more, or with "
     "objects='auto', which counts them.",
     above=(1, float("inf")),
+)
+NOT_COUNTED = Rule(
+    "objects-not-counted",
+    "counting_seconds",
+    "the objects were not counted: the processor time for it was used up",
+    "There may be several. Repeat the check when the machine is idle.",
 )
 
 
@@ -32,11 +39,12 @@ class Several(NamedTuple):
 
 
 def several(trial: Trial, scene: ObjectiveConfig) -> Several:
-    """A finding if two slots or more hold an object; nothing is measured if the trial's deadline comes first,
-    or if there are too few triples to count."""
+    """A finding if two slots or more hold an object, or if there is no time to find out. Nothing is measured if there
+    are too few triples to count."""
+    deadline = time.thread_time() + COUNTING_SECONDS
 
     def watch(step: int) -> None:
-        if time.thread_time() > trial.deadline:
+        if time.thread_time() > deadline:
             raise _TimeUp
 
     none = np.zeros(len(trial.held.a), dtype=bool)
@@ -47,7 +55,7 @@ def several(trial: Trial, scene: ObjectiveConfig) -> Several:
             trial.kept, trial.held, scene, substeps=trial.model.config.substeps, enough=2, watch=watch
         )
     except _TimeUp:
-        return Several([], {}, none)
+        return Several([NOT_COUNTED.finding("note", {"counting_seconds": COUNTING_SECONDS})], {}, none)
     seen = {"objects": float(len(count.found))}
     if len(count.found) < 2:
         return Several([], seen, none)
