@@ -196,7 +196,7 @@ def backdrop(attributes: Mapping[str, Any], o: Tensor, truth: Truth) -> Backdrop
     if environment in FIELDS:
         states = {"agent": truth.agent, "object": truth.object, "heading": truth.heading}
         known = {name: x[:shown].numpy() for name, x in states.items() if x is not None}
-        known["orientation"] = np.tile(np.array([1, 0, 0, 0], np.float32), (shown, 1))
+        known["orientation"] = np.tile(np.array([1, 0, 0, 0], np.float32), (*known["object"].shape[:-1], 1))
         turns = environment in DRIVING
         with SoccerDriving() if turns else Soccer() as field:
             scenes: Any = driving.Scene(**known) if turns else Scene(**known)

@@ -125,7 +125,7 @@ def test_the_border_stops_the_agent_on_its_path(sideways: bool, motion: str) -> 
 
 def _as_triples(before: Scene, action: np.ndarray, after: Outcome) -> Triples:
     end = Scene(after.agent[None], np.array([after.heading]), after.object[None], after.orientation[None])
-    return Triples(before, action[None], end, np.zeros(1, bool), np.zeros(1, bool), {})
+    return Triples(before, action[None], end, np.zeros(1, bool), np.zeros(1, bool), {}, np.zeros(1, bool))
 
 
 def test_without_a_turn_it_is_soccer() -> None:

@@ -204,14 +204,15 @@ class Simulated(_Shell):
 
 class SoccerEnv(Simulated):
     """One soccer scene. Observations are pictures [h, w, 3], in first person [4, h, w, 3]. An action is the agent's
-    requested displacement, and a step lasts until the ball rests. Episodes do not end.
+    requested displacement, and a step lasts until the balls rest. Episodes do not end.
 
-    `info` holds the true state. After a step it also holds `displacement`, how far the agent moved before the border or
-    a pinned ball stopped it, `contact` and `stopped`. Two flags mark steps that `collect` drops: `grazing`, a contact
-    too weak to count, after which the ball is put back; `unsettled`, a ball that did not come to rest in time.
+    `info` holds the true state; of several balls, `object` and so on have a row for each. After a step it also holds
+    `displacement`, how far the agent moved before the border or a pinned ball stopped it, `contact`, `pushed` (in
+    contact with other balls alone) and `stopped`. Two flags mark steps that `collect` drops: `grazing`, a contact too
+    weak to count, after which the ball is put back; `unsettled`, a ball that did not come to rest in time.
     """
 
-    told = ("contact", "grazing", "stopped")
+    told = ("contact", "grazing", "stopped", "pushed")
 
     def __init__(
         self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any
@@ -229,7 +230,7 @@ class DrivingEnv(Simulated):
     ball let the agent carry it out.
     """
 
-    told = ("contact", "grazing", "stopped")
+    told = ("contact", "grazing", "stopped", "pushed")
 
     def __init__(
         self, render_mode: str | None = None, width: int | None = None, height: int | None = None, **options: Any

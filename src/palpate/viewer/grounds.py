@@ -189,7 +189,7 @@ class Stepped:
 
     def objects(self) -> Array:
         found: Array = self._scene.object
-        return found
+        return found.reshape(-1, found.shape[-1])
 
     def picture(self) -> tuple[Array, Homography]:
         if self.name in FIELDS:
@@ -207,7 +207,7 @@ class Stepped:
         self._scene = type(before)(*(np.asarray(getattr(outcome, name))[None] for name in before._fields))
         moved = torch.from_numpy(self._world.displacement(before, outcome)[None])
         self._seen = self._observe(self._scene)
-        return Moved(Batch(o, moved, self._seen), np.array([outcome.contact]))
+        return Moved(Batch(o, moved, self._seen), np.atleast_1d(outcome.contact))
 
     def _observe(self, scene: Any) -> Tensor:
         pictures = torch.from_numpy(self._world.observe(scene).copy())  # [1, (v,) h, w, 3]

@@ -75,7 +75,7 @@ class Simulated(ABC):
             for i in wanted:
                 scene = type(scenes)(*(x[i] for x in scenes))
                 outcome = self._physics.step(*scene, target[i])
-                missed = share is not None and outcome.contact != (coin < share)
+                missed = share is not None and np.any(outcome.contact) != (coin < share)
                 if fault := self._fault(outcome) or ("missed" if missed else ""):
                     dropped[fault] += 1
                 else:

@@ -19,6 +19,7 @@ LEFT_GOAL = (0.22, 0.5)  # middle of the goal line; the net lies to the left
 RIGHT_GOAL = (0.78, 0.5)  # the net lies to the right
 MOVED_EPSILON = 0.01  # a ball that came to rest nearer than this did not move
 GAP = 1e-3  # between the bodies, at least, before and after every step
+MOST_BALLS = 4
 
 VERSION = 2  # of the world: raised when a seed gives other triples or other pictures
 
@@ -37,6 +38,7 @@ class SoccerConfig:
     stride: float = 0.3  # longest move of a random triple along an axis; 1: anywhere
     agent_speed: float = 0.6  # per second
     shadows: bool = False  # in the pictures; software drawing is then forty times slower
+    balls: int = 1  # each of its own colour
 
     def __post_init__(self) -> None:
         _require_name("view", self.view, ("third", "first"))
@@ -53,6 +55,7 @@ class DrivingConfig:
     stride: float = 0.3  # longest move of a random triple along an axis of the field; 1: anywhere
     agent_speed: float = 0.6  # per second
     shadows: bool = False  # in the pictures; software drawing is then forty times slower
+    balls: int = 1  # each of its own colour
 
     def __post_init__(self) -> None:
         _require_name("view", self.view, ("around", "ahead"))
@@ -65,9 +68,15 @@ def _require_name(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {value!r}; allowed is {' or '.join(map(repr, allowed))}")
 
 
+def require_balls(balls: int) -> None:
+    if type(balls) is not int or not 1 <= balls <= MOST_BALLS:
+        raise ValueError(f"balls is {balls!r}; allowed is 1 to {MOST_BALLS}")
+
+
 def _require_field(config: SoccerConfig | DrivingConfig) -> None:
     require_size(config.size, 2048)
     require_share(config.contact_share)
+    require_balls(config.balls)
     for name, low in (("stride", 0.02), ("agent_speed", 0.1)):
         value = getattr(config, name)
         if not low <= value <= 1:

@@ -1,13 +1,13 @@
 """SoccerDriving: the agent turns, its cameras turn with it, and its actions are moves along its own axes.
 
 An action is (forward, sideways, turn), or (forward, turn) for a differential drive; sideways and turns to the left. The
-ball, the fence and the pictures are Soccer's, and so are the ends of the random paths.
+balls, the fence and the pictures are Soccer's, and so are the ends of the random paths.
 
-Legend: b batch, k candidates, t points of a path.
+Legend: b batch, k balls, t points of a path. `...` is empty for one ball and `k` for several.
 """
 
 import math
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from palpate.envs.driving import IN_PLACE, MOST_TURN
 from palpate.envs.simulator.world import stacked
 from palpate.envs.soccer.config import AGENT_RANGE, AROUND, REACH, DrivingConfig
 from palpate.envs.soccer.physics import Physics
-from palpate.envs.soccer.world import OnField, nearest
+from palpate.envs.soccer.world import OnField, nearest, objects
 
 POINTS = 64  # of an arc, whose chords the agent drives: so near to the arc that the bodies stay apart
 STOPS = 256  # places along a path at which the border may stop the agent
@@ -26,8 +26,8 @@ class Scene(NamedTuple):
 
     agent: np.ndarray  # [b, 2] float32
     heading: np.ndarray  # [b] float32, radians
-    object: np.ndarray  # [b, 2] float32
-    orientation: np.ndarray  # [b, 4] float32, the ball's, as a unit quaternion w x y z
+    object: np.ndarray  # [b, ..., 2] float32
+    orientation: np.ndarray  # [b, ..., 4] float32, the ball's, as a unit quaternion w x y z
 
 
 class Outcome(NamedTuple):
@@ -35,13 +35,14 @@ class Outcome(NamedTuple):
 
     agent: np.ndarray  # [2] float32
     heading: np.float32
-    object: np.ndarray  # [2] float32
-    orientation: np.ndarray  # [4] float32
+    object: np.ndarray  # [..., 2] float32
+    orientation: np.ndarray  # [..., 4] float32
     displacement: np.ndarray  # [3] float32, or [2] for a differential drive: the action carried out
-    contact: bool
+    contact: Any  # [...] bool
     grazing: bool
     settled: bool
     stopped: bool
+    pushed: Any  # [...] bool
 
 
 class Triples(NamedTuple):
@@ -50,9 +51,10 @@ class Triples(NamedTuple):
     before: Scene
     action: np.ndarray  # [b, n] float32, the action carried out
     after: Scene
-    contact: np.ndarray  # [b] bool: the ball was touched and moved
+    contact: np.ndarray  # [b, ...] bool: the ball was touched and moved
     stopped: np.ndarray  # [b] bool: the agent stopped before its target, at a ball that could not give way
     dropped: dict[str, int]  # dropped proposals, by reason
+    pushed: np.ndarray  # [b, ...] bool: in contact with other balls alone
 
 
 class Rows(NamedTuple):
@@ -67,7 +69,7 @@ class Rows(NamedTuple):
     agent_next: np.ndarray
     heading_next: np.ndarray
     object_next: np.ndarray
-    contact: np.ndarray  # [b] bool
+    contact: np.ndarray  # [b, ...] bool
     dropped: dict[str, int]
 
 
@@ -94,11 +96,17 @@ class SoccerDriving(OnField):
         """Triples `start` to `stop` of this seed."""
         scenes, outcomes, dropped = self.found(seed, start, stop)
         before, after = (
-            Scene(stacked(x, "agent", 2), stacked(x, "heading"), stacked(x, "object", 2), stacked(x, "orientation", 4))
+            Scene(
+                stacked(x, "agent", 2),
+                stacked(x, "heading"),
+                self.stacked(x, "object", 2),
+                self.stacked(x, "orientation", 4),
+            )
             for x in (scenes, outcomes)
         )
-        contact, stopped = (np.array([getattr(x, name) for x in outcomes], bool) for name in ("contact", "stopped"))
-        return Triples(before, stacked(outcomes, "displacement", self.n), after, contact, stopped, dropped)
+        contact, pushed = (self.flags(outcomes, name) for name in ("contact", "pushed"))
+        stopped = np.array([x.stopped for x in outcomes], bool)
+        return Triples(before, stacked(outcomes, "displacement", self.n), after, contact, stopped, dropped, pushed)
 
     def rows(self, seed: int, start: int, stop: int) -> Rows:
         """Triples `start` to `stop` of this seed with their observations."""
@@ -108,11 +116,11 @@ class SoccerDriving(OnField):
         return Rows(*pictures, *before[:3], *after[:3], triples.contact, triples.dropped)
 
     def touches(self, scene: Scene, target: np.ndarray) -> np.ndarray:
-        """Whether discs of the bodies' radii touch on the agent's path, for actions `target` [b, n]: [b] bool."""
+        """Whether the agent's disc touches that of a ball on its path, for actions `target` [b, n]: [b] bool."""
         drive: Drive = self._physics
         path = drive.along(scene.agent, scene.heading, target, POINTS)
-        gaps = nearest(path[:, :-1], np.diff(path, axis=1), scene.object[:, None])
-        touched: np.ndarray = gaps.min(1) <= REACH
+        gaps = nearest(path[:, :-1, None], np.diff(path, axis=1)[:, :, None], objects(scene)[:, None])
+        touched: np.ndarray = gaps.min((1, 2)) <= REACH
         return touched
 
     def _propose(self, rng: np.random.Generator) -> tuple[Scene, np.ndarray]:
@@ -140,7 +148,7 @@ class Drive:
     """
 
     def __init__(self, config: DrivingConfig) -> None:
-        self._physics = Physics(config.agent_speed)
+        self._physics = Physics(config.agent_speed, config.balls)
         self._sideways, self._arc = config.sideways, config.motion == "arc"
 
     def step(
@@ -165,6 +173,7 @@ class Drive:
             grazing=found.grazing,
             settled=found.settled,
             stopped=found.stopped,
+            pushed=found.pushed,
         )
 
     def leading(self, way: np.ndarray, heading: np.ndarray, turn: np.ndarray, backward: np.ndarray) -> np.ndarray:

@@ -3,6 +3,8 @@
 Legend: b batch, v views, h and w picture height and width.
 """
 
+import math
+
 import numpy as np
 
 from palpate.envs.simulator import engine
@@ -23,7 +25,7 @@ def draw(
         if name not in CAMERAS:
             raise ValueError(f"camera is {name!r}; allowed are {', '.join(map(repr, CAMERAS))}")
     require_picture_size(width, height)
-    renderer = _renderer(max(width, height), shadows)
+    renderer = _renderer(max(width, height), shadows, math.prod(states["ball"].shape[1:-1]))
     renderer.focus(width, height)
     pictures = np.empty((len(states["agent"]), len(cameras), height, width, 3), np.uint8)
     for i in range(len(pictures)):
@@ -33,17 +35,20 @@ def draw(
     return pictures
 
 
-def drawn_by(side: int, shadows: bool) -> str:
+def drawn_by(side: int, shadows: bool, balls: int) -> str:
     """OpenGL's name for what draws pictures of this size: a GPU, or a software renderer."""
-    return _renderer(side, shadows).name()
+    return _renderer(side, shadows, balls).name()
 
 
 def pose(
     renderer: Renderer, agent: np.ndarray, ball: np.ndarray, orientation: np.ndarray, heading: float = FIGURE_FACES
 ) -> None:
-    """Move the bodies to one state in the unit square."""
+    """Move the bodies to one state in the unit square: one ball at [2], or several at [k, 2]."""
     turn, height = heading - FIGURE_FACES, renderer.model.qpos0[5]
-    renderer.pose(np.concatenate(((agent - 0.5) * SCALE, [turn], (ball - 0.5) * SCALE, [height], orientation)))
+    balls = [
+        ((at - 0.5) * SCALE, [height], q) for at, q in zip(ball.reshape(-1, 2), orientation.reshape(-1, 4), strict=True)
+    ]
+    renderer.pose(np.concatenate(((agent - 0.5) * SCALE, [turn], *(part for parts in balls for part in parts))))
 
 
 def shoot(renderer: Renderer, camera: str) -> np.ndarray:
@@ -52,6 +57,6 @@ def shoot(renderer: Renderer, camera: str) -> np.ndarray:
     return renderer.shoot(CAMERAS.index(camera), sky=on_agent, without=AGENT_GROUP if on_agent else None)
 
 
-def _renderer(side: int, shadows: bool) -> Renderer:
+def _renderer(side: int, shadows: bool, balls: int) -> Renderer:
     look = FINE if side >= FINE_FROM else FAST
-    return shared(("soccer", look, shadows), lambda: build(engine.load(), look, shadows))
+    return shared(("soccer", look, shadows, balls), lambda: build(engine.load(), look, shadows, balls))

@@ -1,4 +1,4 @@
-"""The visual model of the soccer world: field, goals, stands, a player and the ball.
+"""The visual model of the soccer world: field, goals, stands, a player and the balls.
 
 Metres, the field's centre at the origin, x to the right and y up as in the unit square, z towards the sky. The bodies
 move as in `physics`, and nothing here touches anything.
@@ -69,18 +69,17 @@ MEADOW = " ".join(f"{v / 255:.3f}" for v in textures.MEADOW) + " 1"
 FIGURE_RADIUS = 0.5  # of the figure as it is drawn below; it is scaled to the agent's
 
 
-def build(mujoco: Any, look: Look, shadows: bool) -> Any:
-    """The compiled model, textures in place; `qpos` is the agent's x, y and turn, then the ball's position and
+def build(mujoco: Any, look: Look, shadows: bool, balls: int = 1) -> Any:
+    """The compiled model, textures in place; `qpos` is the agent's x, y and turn, then each ball's position and
     orientation."""
-    model = mujoco.MjModel.from_xml_string(_mjcf(look, shadows))
-    for name, texels in textures.painted().items():
+    model = mujoco.MjModel.from_xml_string(_mjcf(look, shadows, balls))
+    for name, texels in textures.painted(balls).items():
         start = model.tex_adr[mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_TEXTURE, name)]
         model.tex_data[start : start + texels.size] = texels.ravel()
     return model
 
 
-def _mjcf(look: Look, shadows: bool) -> str:
-    ball = SCALE * BALL_RADIUS
+def _mjcf(look: Look, shadows: bool, balls: int) -> str:
     low, high = ABOVE_RANGE
     above_fovy = 2 * math.degrees(math.atan((high - low) * SCALE / 2 / ABOVE_HEIGHT))
     return f"""
@@ -95,7 +94,7 @@ def _mjcf(look: Look, shadows: bool) -> str:
   <statistic extent="20" center="0 0 0"/>
   <asset>
     {_lines(_meshes(SCALE * AGENT_RADIUS / FIGURE_RADIUS))}
-    {_lines(_materials())}
+    {_lines(_materials(balls))}
   </asset>
   <default><geom contype="0" conaffinity="0"/></default>
   <worldbody>
@@ -119,10 +118,7 @@ def _mjcf(look: Look, shadows: bool) -> str:
         {_camera("ahead", (0.0, 0.0, EYE_HEIGHT), (0.0, -1.0, EYE_HEIGHT - math.tan(EYE_PITCH)), AHEAD_FOVY)}
       </body>
     </body>
-    <body name="ball" pos="0 0 {ball}">
-      <freejoint/>
-      <geom name="ball" type="sphere" size="{ball}" material="ball"/>
-    </body>
+    {_lines(_ball(i) for i in range(balls))}
   </worldbody>
 </mujoco>
 """
@@ -138,16 +134,24 @@ def _meshes(figure_scale: float) -> Iterable[str]:
         yield _mesh(name, [Solid(vertices * figure_scale, faces) for vertices, faces in solids])
 
 
-def _materials() -> Iterable[str]:
-    for name, texels in textures.painted().items():
-        kind = {"sky": "skybox", "ball": "cube"}.get(name, "2d")
+def _materials(balls: int) -> Iterable[str]:
+    cubes = {f"ball{i}": "cube" for i in range(balls)}
+    for name, texels in textures.painted(balls).items():
+        kind = {"sky": "skybox", **cubes}.get(name, "2d")
         h, w, _ = texels.shape
         yield f'<texture name="{name}" type="{kind}" builtin="flat" width="{w}" height="{h}"/>'
     yield '<material name="field" texture="field" specular="0.05" shininess="0"/>'
-    yield '<material name="ball" texture="ball" specular="0.4" shininess="0.5"/>'
+    for name in cubes:
+        yield f'<material name="{name}" texture="{name}" specular="0.4" shininess="0.5"/>'
     yield '<material name="net" texture="net" texrepeat="4 4" rgba="1 1 1 0.32" specular="0"/>'
     for name in (f"{kind}{i}" for kind, i in product(("board", "stand"), range(4))):
         yield f'<material name="{name}" texture="{name}" specular="0.1" emission="0.15"/>'
+
+
+def _ball(number: int) -> str:
+    name, radius = f"ball{number}", SCALE * BALL_RADIUS
+    geom = f'<geom name="{name}" type="sphere" size="{radius}" material="{name}"/>'
+    return f'<body name="{name}" pos="0 0 {radius}"><freejoint/>{geom}</body>'
 
 
 def _camera(name: str, place: tuple[float, ...], target: tuple[float, ...], fovy: float) -> str:

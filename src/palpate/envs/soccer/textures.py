@@ -18,7 +18,7 @@ SEAT_ROWS = 12
 
 MEADOW = (74.0, 112.0, 70.0)
 WHITE = np.array((245.0, 245.0, 240.0))
-ORANGE = np.array((250.0, 140.0, 24.0))  # nothing else here is
+BALLS = ((250.0, 140.0, 24.0), (236.0, 28.0, 48.0), (40.0, 96.0, 235.0), (150.0, 50.0, 200.0))  # orange, red, blue...
 # East, north, west and south, distinguishable in first person.
 BOARDS = ((176, 58, 62), (42, 92, 160), (112, 66, 136), (160, 138, 66))
 
@@ -54,8 +54,8 @@ def field() -> np.ndarray:
     return _shades(grass * (1 - white) + WHITE * white)
 
 
-def ball() -> np.ndarray:
-    """Orange hexagons, dark pentagons: a truncated icosahedron as the power diagram of its 32 panels."""
+def ball(number: int) -> np.ndarray:
+    """Coloured hexagons, dark pentagons: a truncated icosahedron as the power diagram of its 32 panels."""
     golden = (1 + 5**0.5) / 2
     base = [(0, s, t * golden) for s in (1, -1) for t in (1, -1)]
     pentagons = np.array([np.roll(p, k) for p in base for k in range(3)])
@@ -68,7 +68,7 @@ def ball() -> np.ndarray:
     dark, pale = (at @ pentagons.T).max(-1) - 0.004, np.sort(at @ hexagons.T, -1)
     seam = np.clip((np.abs(pale[..., -1] - pale[..., -2]) - 0.006) / 0.02, 0.45, 1)[..., None]
     panel = np.clip((dark - pale[..., -1]) / 0.03 + 0.5, 0, 1)[..., None]
-    return _shades(ORANGE * seam * (1 - panel) + np.array((24.0, 26.0, 38.0)) * panel)
+    return _shades(np.array(BALLS[number]) * seam * (1 - panel) + np.array((24.0, 26.0, 38.0)) * panel)
 
 
 def sky() -> np.ndarray:
@@ -123,7 +123,8 @@ def _shades(colour: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def painted() -> dict[str, np.ndarray]:
+def painted(balls: int) -> dict[str, np.ndarray]:
     """Every texture by its name in the scene."""
     sides = {f"board{i}": board(i) for i in range(4)} | {f"stand{i}": stand(i) for i in range(4)}
-    return {"field": field(), "ball": ball(), "sky": sky(), "net": net()} | sides
+    coloured = {f"ball{i}": ball(i) for i in range(balls)}
+    return {"field": field(), **coloured, "sky": sky(), "net": net()} | sides
