@@ -4,7 +4,9 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,15 +23,18 @@ SHORTER = {
 }
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """An untrained one."""
+def saved(folder: Path, **scene: Any) -> Path:
+    """An untrained model."""
     torch.manual_seed(0)
-    scene = ObjectiveConfig(body="ball", refine=False, rest_floor=0.02)
-    config = ModelConfig(method="contact", encoder="small", observation_shape=(3, 20, 20), n=2, objective=scene)
-    folder = tmp_path / "runs" / "third"
+    objective = ObjectiveConfig(body="ball", refine=False, rest_floor=0.02, **scene)
+    config = ModelConfig(method="contact", encoder="small", observation_shape=(3, 20, 20), n=2, objective=objective)
     Representation(build(config), {}).save(folder)
     return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return saved(tmp_path / "runs" / "third")
 
 
 @pytest.mark.slow
@@ -55,6 +60,40 @@ def test_a_plan_on_true_states_scores(
     agent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert planned_goals(monkeypatch, capsys, "--truth", "--episodes", "30", "--agent", agent) >= 28
+
+
+@pytest.mark.parametrize(("balls", "kicked", "least"), [(2, 1, 27), (2, 0, 27), (3, 1, 25)])
+def test_a_plan_kicks_one_of_several_balls(
+    balls: int, kicked: int, least: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--truth", "--episodes", "30", "--balls", str(balls), "--kick", str(kicked))
+    assert planned_goals(monkeypatch, capsys, *words) >= least
+
+
+def test_a_plan_follows_the_number_of_the_ball() -> None:
+    plan: Any = runpy.run_path(str(ROOT / "examples" / "plan.py"))["plan"]
+    agent, balls, goal = np.array([0.2, 0.2]), np.array([[0.5, 0.5], [0.3, 0.7]]), np.array([0.81, 0.5])
+    first, second = (plan(agent, balls, kicked, goal, 0.095) for kicked in (0, 1))
+    assert not np.allclose(first, second)
+    assert np.array_equal(plan(agent, balls[::-1], 0, goal, 0.095), second)
+    between = np.array([[0.5, 0.5], [0.28, 0.36]])  # on the way to the place behind the first ball
+    straight, around = plan(agent, balls, 0, goal, 0.095), plan(agent, between, 0, goal, 0.095)
+    assert abs(straight[0] * around[1] - straight[1] * around[0]) > 1e-3
+
+
+def test_a_plan_takes_the_object_of_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = str(saved(tmp_path / "two", objects=2))
+    words = ("--model", two, "--balls", "2", "--kick", "1", "--known", "3", "--episodes", "1")
+    assert planned_goals(monkeypatch, capsys, *words, "--object", "0") == 0
+    for wrong, says in (
+        (("--object", "2"), "object is 2; allowed is 0 to 1"),
+        (("--balls", "3"), "there are 3 balls, but the model has 2 objects"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            planned_goals(monkeypatch, capsys, *words, *wrong)
+        assert says in capsys.readouterr().err
 
 
 def test_a_plan_refuses_a_model_of_another_group(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
