@@ -14,10 +14,10 @@ demo: $(READY)
 
 # The fast tests, for use while working.
 quick: $(READY)
-	$(BIN)/python -m pytest -n 2 -q -m "not gpu and not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not gpu and not slow"
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 check: $(READY)
 	$(BIN)/ruff format --check .

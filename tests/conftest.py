@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,12 +19,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(autouse=True)
-def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `palpate.check` finds does not depend on the speed of the machine."""
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `palpate.check` finds does not depend on the speed of the machine, and it does not count objects.
+
+    Counting takes a minute. Tests of counting put it back.
+    """
     monkeypatch.setattr(check, "SECONDS", 1e6)
     monkeypatch.setattr(causes, "CAUSE_SECONDS", 1e6)
     monkeypatch.setattr(frames, "FRAME_SECONDS", 1e6)
     monkeypatch.setattr(several, "COUNTING_SECONDS", 1e6)
+    monkeypatch.setattr(check, "several", lambda trial, scene: several.Several([], {}, np.zeros(0, bool)))
 
 
 @pytest.fixture

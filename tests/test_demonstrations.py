@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
 from faults import REACH, episode_log, episodes, mixture, wander
@@ -10,10 +9,9 @@ from torch import Tensor
 
 import palpate
 from palpate.data.transitions import Transitions
-from palpate.doctor import check, probe
+from palpate.doctor import probe
 from palpate.doctor.check import Checkup
 from palpate.doctor.demonstrations import judge_demonstrations
-from palpate.doctor.several import Several
 from palpate.doctor.verdict import judge
 from palpate.geometry import Segment
 
@@ -29,7 +27,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
     monkeypatch.setattr(probe, "STEPS", (200, 150))
     monkeypatch.setattr(probe, "MORE_STEPS", (100, 50))
-    monkeypatch.setattr(check, "several", lambda trial, scene: Several([], {}, np.zeros(0, bool)))
     yield
     torch.set_num_threads(threads)
 

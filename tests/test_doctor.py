@@ -21,14 +21,13 @@ from palpate.doctor import check, probe
 from palpate.doctor import several as doctor_several
 from palpate.doctor.examples import WHOLE
 from palpate.doctor.probe import small
-from palpate.doctor.several import SEVERAL, Several, several
+from palpate.doctor.several import SEVERAL, several
 from palpate.doctor.verdict import judge, undecided
 from palpate.geometry import Segment
 from palpate.networks import Branch
 from palpate.training.loop import Interrupted
 
 COUNT = 2500
-NOT_LOOKED_FOR = Several([], {}, np.zeros(0, bool))  # a second object, in most tests
 REACH = 0.12  # distance of centres at which agent and object touch
 
 
@@ -39,7 +38,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
     monkeypatch.setattr(probe, "STEPS", (200, 150))
     monkeypatch.setattr(probe, "MORE_STEPS", (100, 50))
-    monkeypatch.setattr(check, "several", lambda trial, scene: NOT_LOOKED_FOR)
     yield
     torch.set_num_threads(threads)
 

@@ -22,11 +22,12 @@ SEVERAL = Rule(
     "objects='auto', which counts them.",
     above=(1, float("inf")),
 )
-NOT_COUNTED = Rule(
+NOT_COUNTED = Finding(
     "objects-not-counted",
-    "counting_seconds",
-    "the objects were not counted: the processor time for it was used up",
-    "There may be several. Repeat the check when the machine is idle.",
+    "note",
+    "the objects were not counted",
+    {"seconds of processor time": COUNTING_SECONDS},
+    "There may be several. Repeat the check on a faster machine.",
 )
 
 
@@ -55,7 +56,7 @@ def several(trial: Trial, scene: ObjectiveConfig) -> Several:
             trial.kept, trial.held, scene, substeps=trial.model.config.substeps, enough=2, watch=watch
         )
     except _TimeUp:
-        return Several([NOT_COUNTED.finding("note", {"counting_seconds": COUNTING_SECONDS})], {}, none)
+        return Several([NOT_COUNTED], {}, none)
     seen = {"objects": float(len(count.found))}
     if len(count.found) < 2:
         return Several([], seen, none)
