@@ -453,7 +453,7 @@ class TestEvaluate:
     def test_a_file_of_test_triples_is_closed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         labelled_vectors(40).save(tmp_path / "test.h5")
         opened = palpate.Labelled.open(tmp_path / "test.h5")
-        monkeypatch.setattr("palpate.api.Labelled.open", lambda _: opened)
+        monkeypatch.setattr("palpate.evaluation.Labelled.open", lambda _: opened)
         palpate.fit(vectors(), test=tmp_path / "test.h5", **SHORT)
         assert not opened.transitions._file
 

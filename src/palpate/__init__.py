@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from palpate.api import evaluate as evaluate
     from palpate.api import fit as fit
     from palpate.collecting.collect import collect as collect
     from palpate.control.wrapping import wrap as wrap
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from palpate.deploy import export as export
     from palpate.doctor.check import check as check
     from palpate.encoding import encode_log as encode_log
+    from palpate.evaluation import evaluate as evaluate
     from palpate.exploring.explore import explore as explore
     from palpate.representation import Representation as Representation
     from palpate.representation import load as load
@@ -28,7 +28,7 @@ _HOMES = {
     "check": "palpate.doctor.check",
     "collect": "palpate.collecting.collect",
     "encode_log": "palpate.encoding",
-    "evaluate": "palpate.api",
+    "evaluate": "palpate.evaluation",
     "explore": "palpate.exploring.explore",
     "export": "palpate.deploy",
     "fit": "palpate.api",

@@ -1,25 +1,24 @@
-"""`fit` and `evaluate`: they combine data, model and training loop."""
+"""`fit`: it combines data, model and training loop."""
 
 import difflib
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from palpate import __version__, counting
 from palpate.checkpoint import checksum
-from palpate.config import MOST, Encoder, GroupName, Motion, ObjectiveConfig, TrainingConfig, own_axes_hint
+from palpate.config import MOST, Encoder, GroupName, Motion, TrainingConfig, own_axes_hint
 from palpate.data.labelled import Labelled
 from palpate.data.stream import World
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
+from palpate.evaluation import evaluate, watched
 from palpate.groups import make_group
 from palpate.material import (
     Data,
@@ -34,11 +33,8 @@ from palpate.material import (
     triples_of,
     world_of,
 )
-from palpate.methods.base import Encoding, Model
+from palpate.methods.base import Model
 from palpate.methods.store import FORMAT_VERSION, build, save_model
-from palpate.metrics.measure import measure
-from palpate.metrics.scores import Scores
-from palpate.networks import one_thread
 from palpate.plan import Asked, plan, require_objects
 from palpate.progress import Rate, bar, say
 from palpate.quality import Quality, assess
@@ -52,54 +48,8 @@ from palpate.traits import traits_of
 
 COINCIDENCE = 0.02  # share of test triples that may be training triples by chance
 BLOCK_ROWS, BLOCK_BYTES = 256, 256 * 1024**2  # of held-out triples per block, as float32
-WATCHED_ROWS = 1000  # test triples evaluated during a run
 FEWEST_JUDGES = 128  # held-out triples; the losses of fewer are mostly chance
 ASSESSED_ROWS = 512  # fresh triples that the quality of a streamed run is estimated from
-
-
-def evaluate(
-    model: Representation, labelled: Labelled, *, reference: Labelled | None = None, alike: bool = False
-) -> Scores:
-    """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.scores.Scores`.
-
-    One motion of the frame, the order of keypoints and the probe of a latent are fitted to true states: those of
-    `reference`, another labelled set, or else those of every second row of `labelled`. Several objects have one order
-    for all rows; if they look `alike`, each row has the order that fits best.
-    """
-    if not isinstance(labelled, Labelled):
-        raise ValueError(
-            f"labelled is {labelled!r}; needed are triples with true states: palpate.Labelled(triples, truth), "
-            "collect(..., labelled=True), or palpate.Labelled.open(file)"
-        )
-    encoding, contact, would_touch = _answers(model, labelled)
-    known = None if reference is None else (_answers(model, reference)[0], reference.truth)
-    return measure(
-        model.model.group,
-        encoding,
-        labelled.truth,
-        contact=contact,
-        would_touch=would_touch,
-        reference=known,
-        places_object=model.model.places_object,
-        tells_apart=model.model.tells_apart,
-        alike=alike,
-    )
-
-
-def _answers(model: Representation, labelled: Labelled) -> tuple[Encoding, Tensor | None, Tensor | None]:
-    """A representation's outputs for all triples, block by block; None for what its method does not have."""
-    encodings, contacts, touches = [], [], []
-    for block in labelled.transitions.blocks():
-        rows = labelled.transitions.rows(block)
-        encodings.append(model.encode(rows.o))
-        contacts.append(model.contact(*rows))
-        touches.append(model.would_touch(rows.o, rows.a))
-    encoding = Encoding(*map(_joined, zip(*encodings, strict=True)))  # type: ignore[arg-type]
-    return encoding, _joined(contacts), _joined(touches)
-
-
-def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    return torch.cat(parts) if parts and parts[0] is not None else None  # type: ignore[arg-type]
 
 
 def fit(
@@ -175,7 +125,7 @@ def fit(
     known = facts_of(opened, device)
     require_objects(asked.name, asked.scene.objects, known)
     if asked.scene.objects == "auto":
-        known = known._replace(objects=_counted(opened, asked, known.substeps, progress))
+        known = known._replace(objects=_objects_in(opened, asked, known.substeps, progress))
     torch.manual_seed(asked.training.seed)
     model_config, settled, choices, left_open = plan(asked, known)
     if test is not None and (count := test.truth.objects.shape[1]) != model_config.objects:
@@ -207,6 +157,12 @@ def fit(
     }
     settings = run_file(origin, asked, left_open).encode()
     with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
+
+        def keep(quality: Quality | None) -> None:
+            facts.update(_described(quality))
+            if folder is not None:
+                save_model(model, folder, facts)
+
         if folder is not None and not (folder / RUN_FILE).exists():  # also if a full disk prevented it
             write_whole(folder / RUN_FILE, settings)
         if progress:
@@ -229,81 +185,54 @@ def fit(
                 material.feed.close()
                 if test is not None and from_file:
                     test.close()
-        again = asked.scene.objects != "auto" and settled.steps >= counting.STEPS
         quality = _assessed(model, material)
-        facts |= _described(quality)
-        if folder is not None:
-            save_model(model, folder, facts)
-        if again and quality is not None:
+        keep(quality)
+        if quality is not None and asked.scene.objects != "auto" and settled.steps >= counting.STEPS:
             try:
-                counted = _counted_after(opened, model, settled.seed, progress)
-            except Exception as error:
-                if isinstance(error, Interrupted) and folder is not None:
-                    raise Interrupted(f"stopped while objects were counted; the model is saved in {folder}") from None
-                warnings.warn(f"the objects were not counted after training: {error}", stacklevel=2)
-                counted = None  # a trained model is worth more than the count
-            quality = replace(quality, counted=counted)
-            facts |= _described(quality)
-            if folder is not None:
-                save_model(model, folder, facts)
+                quality = replace(quality, counted=_counted_after(opened, model, settled.seed, progress))
+            except Interrupted:
+                where = "" if folder is None else f"; the model is saved in {folder}"
+                raise Interrupted(f"stopped while objects were counted{where}") from None
+            keep(quality)
         if quality is not None:
             _show(quality, progress)
         return Representation(model, facts, device)
 
 
-def _counted(opened: Transitions | Labelled | World, asked: Asked, substeps: int, progress: bool) -> tuple[int, str]:
+def _objects_in(opened: Transitions | Labelled | World, asked: Asked, substeps: int, progress: bool) -> tuple[int, str]:
     """How many objects short runs find, at least 1, and why."""
-    count = _count(opened, asked.scene, substeps, MOST, asked.training.seed, progress)
-    if count is None:
+    seed = asked.training.seed
+    rows = some_rows(opened, counting.ROWS, seed)
+    found = counting.count(rows, asked.scene, substeps=substeps, seed=seed, progress=progress)
+    if found is None:
         raise ValueError(
             "objects is 'auto', but there are too few triples to count objects; wanted at least "
             f"{counting.FEWEST_ROWS}: collect more, or give the number of objects"
         )
-    return max(1, len(count.found)), count.reason
+    return max(1, len(found.found)), found.reason
 
 
-def _count(
-    opened: Transitions | Labelled | World,
-    scene: ObjectiveConfig,
-    substeps: int,
-    enough: int,
-    seed: int,
-    progress: bool,
-) -> counting.Count | None:
-    """What short runs find; None if there are too few triples to count."""
-    most = sum(map(counting.steps_of, range(counting.FEWEST_SLOTS, min(enough, MOST - 1) + 2)))
-    with bar("counting objects", most, show=progress) as advance, one_thread():
-        kept, held = counting.kept_and_held(some_rows(opened, counting.ROWS, seed), seed)
-        if not counting.countable(held):
-            return None
-        return counting.count_objects(kept, held, scene, substeps=substeps, enough=enough, seed=seed, watch=advance)
+def _counted_after(opened: Transitions | Labelled | World, model: Model, seed: int, progress: bool) -> int | None:
+    """How many objects short runs find, up to one more than the model has; None if they cannot count."""
+    config = model.config
+    if config.picture or not traits_of(config.method).several or config.objects == MOST:
+        return None
+    try:
+        rows, enough = some_rows(opened, counting.ROWS, seed), config.objects + 1
+        found = counting.count(
+            rows, config.objective, substeps=config.substeps, enough=enough, seed=seed, progress=progress
+        )
+    except Interrupted:
+        raise
+    except Exception as error:  # a trained model is worth more than the count
+        warnings.warn(f"the objects were not counted after training: {error}", stacklevel=3)
+        return None
+    return None if found is None or found.unknown else len(found.found)
 
 
 def _criterion(held_out: Batch | None) -> str | None:
     """The reading that chooses the weights, if enough triples are held out; the last weights otherwise."""
     return None if held_out is None or len(held_out.a) < FEWEST_JUDGES else "held_out"
-
-
-def watched(test: Any) -> Labelled | None:
-    """The test triples that are evaluated during the run."""
-    if test is None:
-        return None
-    if isinstance(test, str | os.PathLike):
-        test = Labelled.open(test)
-    if not isinstance(test, Labelled):
-        raise ValueError(f"test is {test!r}; allowed are labelled triples (palpate.Labelled) or a file of them")
-    return test.subset(slice(0, min(len(test), WATCHED_ROWS)))
-
-
-@contextmanager
-def opened_test(test: Any) -> Iterator[Labelled | None]:
-    """The test triples as in `watched`; a file is closed afterwards."""
-    labelled = watched(test)
-    try:
-        yield labelled
-    finally:
-        if labelled is not None and isinstance(test, str | os.PathLike):
-            labelled.close()
 
 
 def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
@@ -332,15 +261,6 @@ def _evaluation(
         return readings
 
     return run
-
-
-def _counted_after(opened: Transitions | Labelled | World, model: Model, seed: int, progress: bool) -> int | None:
-    """How many objects short runs find, up to one more than the model has; None where they cannot count."""
-    config = model.config
-    if config.picture or not traits_of(config.method).several or config.objects == MOST:
-        return None
-    count = _count(opened, config.objective, config.substeps, config.objects + 1, seed, progress)
-    return None if count is None or count.unknown else len(count.found)
 
 
 def _assessed(model: Model, material: Material) -> Quality | None:

@@ -21,7 +21,8 @@ from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
 from palpate.encoders import MLP
 from palpate.methods.contact import Contact
-from palpate.networks import Branch
+from palpate.networks import Branch, one_thread
+from palpate.progress import bar
 from palpate.training.feeds import Oversampled
 from palpate.training.loop import train
 
@@ -80,6 +81,18 @@ class Count(NamedTuple):
 def steps_of(slots: int) -> int:
     """Steps of the run with so many slots."""
     return STEPS + MORE_STEPS * (slots - FEWEST_SLOTS)
+
+
+def count(
+    rows: Batch, scene: ObjectiveConfig, *, substeps: int = 1, enough: int = MOST, seed: int = 0, progress: bool = False
+) -> Count | None:
+    """How many objects some vectors show; None if there are too few. See `count_objects`."""
+    kept, held = kept_and_held(rows, seed)
+    if not countable(held):
+        return None
+    most = sum(map(steps_of, range(FEWEST_SLOTS, min(enough, MOST - 1) + 2)))
+    with bar("counting objects", most, show=progress) as advance, one_thread():
+        return count_objects(kept, held, scene, substeps=substeps, enough=enough, seed=seed, watch=advance)
 
 
 def count_objects(

@@ -20,6 +20,7 @@ from palpate.envs.registration import DRAWN, DRIVING, FIELDS, TABLE
 from palpate.envs.soccer import Scene, Soccer, SoccerDriving, driving
 from palpate.envs.soccer.config import ABOVE_RANGE
 from palpate.envs.table.scene import homography
+from palpate.evaluation import evaluate
 from palpate.figures import OVERLAID, UNIT_SQUARE, curves, distance_histogram, error_map, overlay, png
 from palpate.findings import Finding
 from palpate.methods.base import Encoding
@@ -56,8 +57,6 @@ def illustrate(
     Without labelled triples, estimates are drawn on pictures of `triples`. `run` is the folder of the model's run if
     that is not `folder`.
     """
-    from palpate.api import evaluate  # it imports the training loop, which a page that only draws does not need
-
     log = (run or folder) / "metrics.jsonl"
     figures = {"curves": curves(read_log(log))} if log.exists() else {}
     quality = model.facts.get("quality")

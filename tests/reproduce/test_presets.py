@@ -9,10 +9,11 @@ import pytest
 import torch
 from made_up import TINY
 
-from palpate.api import evaluate, fit
+from palpate.api import fit
 from palpate.collecting.collect import collect
 from palpate.data.stream import Stream
 from palpate.envs.registration import world
+from palpate.evaluation import evaluate
 from palpate.methods.contact import Contact
 from palpate.methods.store import build, sealed
 from palpate.representation import load

@@ -26,6 +26,7 @@ from palpate.data.files import dataset, open_hdf5, read_from, take
 from palpate.data.transitions import Transitions
 from palpate.disk import LOCK, remove
 from palpate.envs.registration import group_of
+from palpate.evaluation import evaluate, opened_test
 from palpate.exploring.doubts import LeastCertain
 from palpate.exploring.rounds import CHOSEN, RANDOM, Round, Table, moves_of, reading, stops, trusted
 from palpate.exploring.steering import Steering, fit_steering
@@ -172,7 +173,7 @@ class _Exploration:
                 f"with group={group_of(env)!r}"
             )
         device = training_device(asked.training)
-        with api.opened_test(self._settings.get("test")) as test:
+        with opened_test(self._settings.get("test")) as test:
             if test is not None and (test.transitions.observation_shape, test.transitions.n) != (shape, n):
                 raise ValueError(
                     f"test is {test.transitions}, but the environment has observations {list(shape)} and actions of "
@@ -274,8 +275,8 @@ class _Exploration:
         )
 
     def _measured(self, model: Representation) -> float | None:
-        with api.opened_test(self._settings.get("test")) as test:
-            return None if test is None else float(api.evaluate(model, test).l_test)
+        with opened_test(self._settings.get("test")) as test:
+            return None if test is None else float(evaluate(model, test).l_test)
 
     def _steering(self, model: Representation, rows: int) -> Steering:
         """The map from commands to displacements, by the first `rows` triples. The model is on the CPU."""

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from palpate.api import evaluate, fit
+from palpate.api import fit
 from palpate.config import TrainingConfig
 from palpate.disk import alone, remove, write_whole
+from palpate.evaluation import evaluate
 from palpate.reproduce.presets import Case
 from palpate.reproduce.provenance import provenance
 from palpate.reproduce.results import FORMAT, write_json
