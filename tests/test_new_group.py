@@ -108,7 +108,7 @@ def test_actions_that_are_recorded_are_the_groups(monkeypatch: pytest.MonkeyPatc
             self.pose = Tilted().act(self.pose, torch.from_numpy(action))
             return self.pose.numpy(), 0.0, False, False, {"pose": self.pose.numpy()}
 
-    monkeypatch.setattr("palpate.collecting.stepped.group_of_records", lambda n, turn_width: Tilted(n - 1))
+    monkeypatch.setattr("palpate.collecting.sensing.group_of_records", lambda n, turn_width: Tilted(n - 1))
     triples = collect(Walker(), 20, agent_position="info:pose", progress=False)
     assert triples.action.shape == (20, 2)
     rows = triples.rows(slice(None))

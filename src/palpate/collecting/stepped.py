@@ -13,24 +13,15 @@ from typing import Any, NamedTuple, Protocol, final
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium.spaces import Box, flatten
 
 from palpate.collecting.blocks import BLOCK_ROWS
-from palpate.collecting.readings import Moment, Reader, described, read
-from palpate.collecting.stepping import READINGS, STATES, Stepping
-from palpate.data.arrays import require_rigid
-from palpate.data.files import OF_AGENT
-from palpate.groups import group_of_records
-from palpate.rotations import vector_of
+from palpate.collecting.readings import Moment, read
+from palpate.collecting.sensing import NO_TRUTH, Sensing, stacked_truth
+from palpate.collecting.stepping import Stepping
 
 REJECTED = ("grazing", "unsettled")  # entries of info that mark steps to drop
 MOST_DROPPED = 200  # consecutive dropped triples after which collecting fails
-NO_TRUTH = (
-    "this environment does not report true states in every step; needed are agent and object in the info of reset and "
-    "step (optional are heading, rotation, angle and visible there and contact in the info of step), or truth= with "
-    "readings of them"
-)
 SAY_WHERE = (
     "give a reading of the agent's position, such as agent_position='info:KEY' (--agent-position info:KEY), or wrap "
     'the environment so that it reports info["displacement"]'
@@ -46,14 +37,6 @@ class Chooser(Protocol):
 
     def __call__(self, observation: np.ndarray, commands: np.ndarray) -> int:
         """The row of the flat `commands` [c, m] to use."""
-
-
-class _View(NamedTuple):
-    """What is read between two triples."""
-
-    observation: np.ndarray
-    pose: Any  # [n] position of the agent; [n + 1] with its heading, [6] with its rotation; None if it is unknown
-    state: dict[str, np.ndarray]
 
 
 class _Row(NamedTuple):
@@ -82,8 +65,7 @@ class Stepped:
             raise ValueError(f"env is a function that returns {env!r}; it must make a Gymnasium environment")
         self.env, self._how, self._labelled, self._ours = env, stepping, labelled, ours
         self._chooser = chooser
-        self._n: int | None = None
-        self._seen: tuple[Moment, np.ndarray] | None = None  # rendering is slow, so each state is rendered once
+        self._sensing = Sensing(stepping)
         self._check_spaces()
 
     def close(self) -> None:
@@ -106,7 +88,7 @@ class Stepped:
             advice = SAY_WHERE if self._how.agent_position is None else question
             raise ValueError(f"the agent did not move in any of {len(a)} triples; {advice}")
         planar = "heading" in truth[0] and np.shape(truth[0].get("agent")) == (2,)
-        known = _stacked_truth(truth, 2 if planar else 3 if "rotation" in truth[0] else np.size(a[0]))
+        known = stacked_truth(truth, 2 if planar else 3 if "rotation" in truth[0] else np.size(a[0]))
         if self._labelled and not known:
             raise ValueError(NO_TRUTH)
         return SimpleNamespace(
@@ -121,25 +103,25 @@ class Stepped:
         )
 
     def _triples(self, seed: int, rng: np.random.Generator, dropped: Counter[str]) -> Iterator[_Row]:
-        now, consecutive = self._begin(dropped, seed), 0
-        before, episode, used = self._look(now), 0, False
+        sensing, now, consecutive = self._sensing, self._begin(dropped, seed), 0
+        before, episode, used = sensing.look(now), 0, False
         while True:
             motion = self._move(now, before.observation, rng)
             dropped.update(motion.faults)
             if not motion.faults:
                 consecutive, used = 0, True
-                after = self._look(motion.now)
-                a = motion.displacement if before.pose is None else self._between(before.pose, after.pose)
-                truth = self._truth_between(before.state, after.state, motion.contact)
+                after = sensing.look(motion.now)
+                a = motion.displacement if before.pose is None else sensing.between(before.pose, after.pose)
+                truth = sensing.truth_between(before.state, after.state, motion.contact)
                 yield _Row(before.observation, a, after.observation, truth, episode, motion.command)
             elif (consecutive := consecutive + 1) >= MOST_DROPPED:
                 raise ValueError(_too_many_dropped(dropped))
             if motion.over or motion.lost:
                 now, episode, used = self._begin(dropped), episode + used, False
-                before = self._look(now)
+                before = sensing.look(now)
             else:
                 now = motion.now
-                before = self._look(now) if motion.faults else after
+                before = sensing.look(now) if motion.faults else after
 
     def _begin(self, dropped: Counter[str], seed: int | None = None) -> Moment:
         """Start an episode, and wait until the scene rests."""
@@ -167,10 +149,10 @@ class Stepped:
 
     def _rests(self, motion: "_Motion") -> bool:
         """Wait until the scene rests; false if it does not, or if the episode ends first."""
-        before = self._watch(motion.now)
+        before = self._sensing.watch(motion.now)
         for _ in range(self._how.settle):
             self._step(motion, self._hold(motion.now))
-            after = self._watch(motion.now)
+            after = self._sensing.watch(motion.now)
             if all(_near(x, y, self._how.tolerance) for x, y in zip(before, after, strict=True)):
                 return True
             if motion.over:
@@ -183,9 +165,8 @@ class Stepped:
         motion.now = now = Moment(self.env, observation, info)
         motion.over = "terminated" if terminated else "truncated" if truncated else ""
         motion.faults |= {name for name in REJECTED if info.get(name)}
-        contact = self._truth(now).get("contact", "moved")
-        if contact != "moved":
-            touched = np.asarray(read("contact", contact, now), bool)
+        touched = self._sensing.contact(now)
+        if touched is not None:
             motion.contact = touched if motion.contact is None else touched | motion.contact
         if self._how.agent_position is None:
             moved = np.array(info["displacement"] if "displacement" in info else _displacement(now, action))
@@ -228,121 +209,6 @@ class Stepped:
             raise ValueError(f"{what} returns the action {value!r}; allowed are finite numbers of shape {space.shape}")
         return np.clip(action, space.low, space.high).astype(space.dtype)
 
-    def _look(self, now: Moment) -> _View:
-        return _View(self._see(now), self._pose(now), self._state(now))
-
-    def _pose(self, now: Moment) -> Any:
-        """[n], [n + 1] with the heading, [n + 3] with the rotation vector, or None if it is unknown."""
-        position, heading = self._position(now), self._how.agent_heading
-        if self._how.agent_rotation is not None:
-            return np.append(position, vector_of(torch.from_numpy(self._rotation(now))).numpy())
-        if heading is None:
-            return position
-        angle = read("agent_heading", heading, now).astype(np.float64)
-        if angle.size != 1:
-            raise ValueError(
-                f"agent_heading, read from {described(heading)}, has shape {angle.shape}; allowed is one number, in "
-                "radians"
-            )
-        return np.append(position, angle)
-
-    def _rotation(self, now: Moment) -> np.ndarray:
-        """The rotation matrix [3, 3]."""
-        reader = self._how.agent_rotation
-        assert reader is not None
-        found = read("agent_rotation", reader, now).astype(np.float64)
-        if found.shape not in ((3, 3), (9,)):
-            raise ValueError(
-                f"agent_rotation, read from {described(reader)}, has shape {found.shape}; allowed is a matrix (3, 3), "
-                "or its 9 numbers"
-            )
-        whole = np.eye(4)
-        whole[:3, :3] = found.reshape(3, 3)
-        require_rigid("agent_rotation", whole[None])
-        return whole[:3, :3]
-
-    def _between(self, pose: np.ndarray, pose_next: np.ndarray) -> np.ndarray:
-        """The action that leads from one pose of the agent to another."""
-        turn_width = 3 if self._how.agent_rotation is not None else int(self._how.agent_heading is not None)
-        group = group_of_records(len(pose) - turn_width, turn_width)
-        z, z_next = (group.posed(torch.from_numpy(x)) for x in (pose, pose_next))
-        return group.between(z, z_next).numpy()
-
-    def _see(self, now: Moment) -> np.ndarray:
-        wanted = self._how.observation
-        if wanted == "render":
-            if self._seen is None or self._seen[0] is not now:
-                self._seen = now, self._rendered()
-            return self._seen[1]
-        # `Transitions` reports values that are not finite, with their row.
-        return np.array(now.observation) if wanted is None else read("observation", wanted, now)
-
-    def _rendered(self) -> np.ndarray:
-        picture = self.env.render()
-        if not isinstance(picture, np.ndarray):
-            raise ValueError(
-                f"observation is 'render', but render() returns {type(picture).__name__}; make the environment with "
-                "render_mode='rgb_array'"
-            )
-        return picture.copy()
-
-    def _position(self, now: Moment) -> Any:
-        """[n], or None if it is unknown."""
-        if self._how.agent_position is None:
-            return None
-        position = read("agent_position", self._how.agent_position, now).astype(np.float64)
-        self._n = self._n or position.size
-        if position.shape != (self._n,):
-            raise ValueError(
-                f"agent_position, read from {described(self._how.agent_position)}, has shape {position.shape}; allowed "
-                f"is one axis of coordinates, {'always of one length' if position.ndim == 1 else 'such as (2,)'}"
-            )
-        return position
-
-    def _watch(self, now: Moment) -> list[np.ndarray]:
-        seen = [read("watch", reader, now) for reader in self._how.watched] or [self._see(now)]
-        position, heading = self._position(now), self._how.agent_heading
-        if heading is not None:  # a heading that rests near pi may be read as -pi
-            seen += [np.cos(angle := self._pose(now)[-1]), np.sin(angle)]
-        if self._how.agent_rotation is not None:
-            seen.append(self._rotation(now))
-        return seen if position is None else [*seen, position]
-
-    def _truth(self, now: Moment) -> Mapping[str, Reader]:
-        """Readings of the true states: those of the settings, else those that info has under their names."""
-        if self._how.truth is not None:
-            return self._how.truth
-        known = {name: f"info:{name}" for name in READINGS if name in now.info}
-        if "rotation" in known and np.shape(now.info["rotation"]) != (3, 3):
-            del known["rotation"]  # a quaternion, or something else
-        return known
-
-    def _state(self, now: Moment) -> dict[str, np.ndarray]:
-        readings = self._truth(now)
-        known = {name: read(f"truth {name}", readings[name], now) for name in STATES if name in readings}
-        if "object" in known and self._how.agent_position is not None:
-            known.setdefault("agent", self._position(now))
-        if "object" in known and self._how.agent_heading is not None:
-            known.setdefault("heading", self._pose(now)[-1])
-        if "object" in known and self._how.agent_rotation is not None:
-            known.setdefault("rotation", self._rotation(now))
-        seen = {"visible": _visible(readings["visible"], now)} if "visible" in readings else {}
-        return {name: x.astype(np.float32) for name, x in known.items()} | seen
-
-    def _truth_between(
-        self, state: dict[str, np.ndarray], state_next: dict[str, np.ndarray], contact: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        if self._how.truth is not None and self._how.truth.get("contact") == "moved":
-            steps = {x: np.abs(state_next[x] - state[x].astype(np.float64)) for x in ("object", "angle") if x in state}
-            if "object" in steps:
-                steps["object"] = steps["object"].max(-1)  # of each object
-            contact = np.any([step > self._how.tolerance for step in steps.values()], 0)
-        truth = state | {f"{name}_next": state_next[name] for name in STATES if name in state_next}
-        if contact is None:
-            return truth
-        several = "object" in state and state["object"].ndim > 1
-        return truth | {"contact": contact if several else np.array(contact.any())}
-
     def _check_spaces(self) -> None:
         action, observation, how = self.env.action_space, self.env.observation_space, self._how
         if how.observation is None and not isinstance(observation, Box):
@@ -383,14 +249,6 @@ def _displacement(now: Moment, action: np.ndarray) -> np.ndarray:
     return action
 
 
-def _visible(reader: Reader, now: Moment) -> np.ndarray:
-    """Whether the object is visible; a share, for example, is refused."""
-    value = read("truth visible", reader, now)
-    if not ((value == 0) | (value == 1)).all():
-        raise ValueError(f"truth visible, read from {described(reader)}, is {value}; allowed are True and False")
-    return value.astype(bool)
-
-
 def _goes_both_ways(space: gymnasium.Space[Any]) -> bool:
     """Whether 0 lies inside the space. If it is a corner, as for targets or thrusts, actions are not displacements."""
     return isinstance(space, Box) and bool(((space.low < 0) & (space.high > 0)).all())
@@ -409,20 +267,3 @@ def _too_many_dropped(dropped: Mapping[str, int]) -> str:
         "longer (max_episode_steps, which also counts the steps of waiting); terminated: the environment ends "
         "episodes itself, for example because the object has left"
     )
-
-
-def _stacked_truth(truth: tuple[dict[str, np.ndarray], ...], n: int) -> dict[str, np.ndarray]:
-    """True states by name; empty unless agent and object are both known."""
-    names = set().union(*truth)
-    if not {"agent", "object"} <= names:
-        return {}
-    if any(set(row) != names for row in truth):
-        raise ValueError(NO_TRUTH)
-    objects = truth[0]["object"].shape[:1] if truth[0]["object"].ndim == 2 else ()  # (k,) for several
-    for name in names:
-        shape = truth[0][name].shape
-        wanted = () if name.startswith(OF_AGENT) else objects
-        wanted += (n,) if name.startswith(("agent", "object")) else (3, 3) if name.startswith("rotation") else ()
-        if shape != wanted:
-            raise ValueError(f"truth {name} has shape {shape}; these triples need {wanted}")
-    return {name: np.stack([row[name] for row in truth]) for name in names}
