@@ -361,6 +361,12 @@ class TestProbe:
             measure(a_latent(random_truth(399))[0], truth, places_object=False)
 
 
+def three_points() -> Truth:
+    """Of an agent and two objects."""
+    places = torch.rand(400, 3, 2, generator=torch.Generator().manual_seed(0))
+    return Truth(places[:, 0], places[:, 1:])
+
+
 class TestKeypoints:
     def test_one_order_for_the_run(self) -> None:
         truth = random_truth()
@@ -389,6 +395,29 @@ class TestKeypoints:
         assert scores.l_test > 0.05
         assert "agent and object swapped" in str(scores)
         assert "one order for all observations" in str(scores)
+
+    @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
+    def test_one_order_of_the_agent_and_several_objects(self, order: list[int]) -> None:
+        truth = three_points()
+        points = torch.cat((truth.agent[:, None], truth.objects), 1)[:, order]
+        learned = Encoding(points[:, 0], points[:, 1:])
+        scores = measure(learned, truth, tells_apart=False)
+        found = (scores.l_test, scores.swap_rate, scores.probed_l_test, scores.object_swap_rate)
+        assert found == pytest.approx((0, 0, 0, 0), abs=1e-6)
+        assert [one.l_test for one in scores.each] == pytest.approx([0, 0], abs=1e-9)
+        assert scores.constant["swap_rate"] == pytest.approx(5 / 6)
+        torch.testing.assert_close(aligned(learned, truth, tells_apart=False).objects.float(), truth.objects)
+
+    def test_rows_in_which_any_points_are_exchanged_are_counted(self) -> None:
+        truth = three_points()
+        points = torch.cat((truth.agent[:, None], truth.objects), 1)
+        kind = (torch.arange(400) % 8)[:, None, None]  # of the odd rows a quarter has an agent among the objects
+        points = torch.where(kind == 1, points[:, [1, 0, 2]], points)
+        points = torch.where(kind == 3, points[:, [0, 2, 1]], points)
+        scores = measure(Encoding(points[:, 0], points[:, 1:]), truth, tells_apart=False)
+        assert scores.swap_rate == 0.5
+        assert scores.object_swap_rate is not None
+        assert 0.25 <= scores.object_swap_rate < 0.5
 
     def test_the_probe_stands_beside_the_raw_error(self) -> None:
         """A picture plane that is stretched, sheared and mirrored: raw it is wrong, an affine map mends it."""

@@ -55,7 +55,7 @@ def test_another_number_of_objects_is_refused_before_training() -> None:
     with pytest.raises(ValueError, match="the test triples have 2 objects, and objects is 1"):
         palpate.fit(Mixed(2), test=test, steps=1, device="cpu", progress=False)
     after = test.truth._replace(agent_next=test.truth.agent, object_next=test.truth.object)
-    with pytest.raises(ValueError, match="the truth has 2 objects; the supervised model places one"):
+    with pytest.raises(ValueError, match="the truth has 2 objects and the model 1; train with objects=2"):
         palpate.fit(
             Labelled(test.transitions, after), method="supervised", steps=1, batch_size=8, device="cpu", progress=False
         )
@@ -171,5 +171,7 @@ def test_auto_is_refused_where_several_objects_are() -> None:
         palpate.fit("palpate/SpritesMany-v0", objects="auto", **TINY)
     with pytest.raises(ValueError, match="objects is 'auto'; leave it out: the method 'vae' places one object"):
         palpate.fit(Mixed(2), method="vae", objects="auto", **TINY)
+    with pytest.raises(ValueError, match="objects is 'auto'; give their number: the method 'supervised' cannot count"):
+        palpate.fit(Mixed(2).labelled(600, seed=0), method="supervised", objects="auto", **TINY)
     with pytest.raises(ValueError, match="objects is 'many'; allowed is 1 to 6 or 'auto'"):
         ObjectiveConfig(objects="many")  # type: ignore[arg-type]

@@ -215,7 +215,8 @@ def _objects_in(opened: Transitions | Labelled | World, asked: Asked, substeps: 
 def _counted_after(opened: Transitions | Labelled | World, model: Model, seed: int, progress: bool) -> int | None:
     """How many objects short runs find, up to one more than the model has; None if they cannot count."""
     config = model.config
-    if config.picture or not traits_of(config.method).several or config.objects == MOST:
+    traits = traits_of(config.method)
+    if not (traits.has_body and "vectors" in traits.several) or config.picture or config.objects == MOST:
         return None
     try:
         rows, enough = some_rows(opened, counting.ROWS, seed), config.objects + 1

@@ -48,7 +48,7 @@ class ObjectiveConfig:
     """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. Actions of one
     dimension need it."""
     objects: int | Literal["auto"] = 1
-    """Number of objects, 1 to 6, or auto, to count them first; more than one only for vectors."""
+    """Number of objects, 1 to 6, or auto, to count them. For pictures, 1 except in baselines."""
     egocentric: bool | None = None
     """The agent carries the sensor. Default: by the data."""
     group: GroupName = "translations"

@@ -135,7 +135,10 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
 
 def require_objects(name: str, objects: int | str, facts: Facts) -> None:
     """Refuse several objects, or their search, where the method or the data do not allow them."""
-    why = "several objects are not found in pictures yet" if facts.picture else ""
-    why = why if traits_of(name).several else f"the method {name!r} places one object"
-    if why and objects != 1:
+    traits, kind = traits_of(name), "pictures" if facts.picture else "vectors"
+    if objects != 1 and kind not in traits.several:
+        why = f"several objects are not found in {kind} yet"
+        why = why if traits.several else f"the method {name!r} places one object"
         raise ValueError(f"objects is {objects!r}; leave it out: {why}")
+    if objects == "auto" and not traits.has_body:
+        raise ValueError(f"objects is 'auto'; give their number: the method {name!r} cannot count objects")

@@ -16,7 +16,7 @@ class Traits(NamedTuple):
     predicts: bool = False  # `would_touch` and `uncertainty` give values, so that moves can be chosen
     refines: bool = False  # it has a refinement
     has_body: bool = False  # it learns a body
-    several: bool = False  # it can place several objects
+    several: tuple[str, ...] = ()  # kinds of observations, vectors and pictures, in which it places several objects
     turns: bool = False  # it can learn agents that turn
     muon: bool = False  # it gains from Muon and from higher learning rates
     unsupervised: bool = True
@@ -29,7 +29,7 @@ METHODS: dict[str, Traits] = {
         predicts=True,
         refines=True,
         has_body=True,
-        several=True,
+        several=("vectors",),
         turns=True,
         muon=True,
     ),
@@ -38,8 +38,10 @@ METHODS: dict[str, Traits] = {
     "paper": Traits("palpate.methods.paper:Paper", shifts=True, turns=True),
     "paper-gaussian": Traits("palpate.methods.paper:PaperGaussian", shifts=True, turns=True),
     "vae": Traits("palpate.methods.vae:VAE", reconstructs=True),
-    "transporter": Traits("palpate.methods.transporter:Transporter", reconstructs=True),
-    "supervised": Traits("palpate.methods.supervised:Supervised", muon=True, unsupervised=False),
+    "transporter": Traits("palpate.methods.transporter:Transporter", reconstructs=True, several=("pictures",)),
+    "supervised": Traits(
+        "palpate.methods.supervised:Supervised", several=("vectors", "pictures"), muon=True, unsupervised=False
+    ),
 }
 # Methods with sensors on the agent, for pictures and for vectors.
 CARRIED = {"contact": ("egocentric", "carried"), "supervised": ("supervised", "supervised")}

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import palpate
 from palpate.collecting.collect import collect
-from palpate.config import ModelConfig
+from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.envs.registration import stream_world
 from palpate.methods import transporter as module
@@ -15,9 +15,10 @@ from palpate.methods.transporter import FIRST_STD, LAST_STD, SHRUNK_AT, FeatureM
 from palpate.objectives.keypoints import heat
 
 
-def transporter(shape: tuple[int, int, int] = (3, 20, 20), encoder: Any = "small") -> Any:
+def transporter(shape: tuple[int, int, int] = (3, 20, 20), encoder: Any = "small", objects: int = 1) -> Any:
     torch.manual_seed(0)
-    return build(ModelConfig(method="transporter", encoder=encoder, observation_shape=shape, n=2))
+    scene = ObjectiveConfig(objects=objects)
+    return build(ModelConfig(method="transporter", encoder=encoder, observation_shape=shape, n=2, objective=scene))
 
 
 def batch(shape: tuple[int, ...] = (3, 20, 20), count: int = 8) -> Batch:
@@ -81,6 +82,19 @@ def test_keypoints_follow_the_maps() -> None:
     assert encoding.object.tolist()[0] == pytest.approx([0.05, 0.05])
 
 
+def test_each_object_has_a_keypoint_of_its_own() -> None:
+    """With as many maps as colours: red, green and blue cells in three corners."""
+    model = transporter((3, 40, 40), objects=2).eval()
+    cells = torch.zeros(1, 32, 10, 10)
+    cells[0, 0, 0, 9] = cells[0, 1, 9, 0] = cells[0, 2, 9, 9] = 50.0
+    model.psi.forward = lambda x: cells
+    model.head.weight.data = torch.eye(3, 32)[:, :, None, None]
+    encoding = model.encode(torch.zeros(1, 3, 40, 40, dtype=torch.uint8))
+    assert encoding.agent.tolist()[0] == pytest.approx([0.95, 0.95])
+    assert encoding.objects[0, 0].tolist() == pytest.approx([0.05, 0.05])
+    assert encoding.objects[0, 1].tolist() == pytest.approx([0.95, 0.05])
+
+
 def test_nothing_is_learned_as_a_source() -> None:
     """Of a picture that is only ever a source, neither features nor keypoints get a gradient."""
     model = transporter().eval()
@@ -132,6 +146,19 @@ def test_the_picture_to_draw_is_not_disturbed() -> None:
     model.decoder.forward = lambda features: torch.zeros(16, 3, 20, 20)
     still = model.inputs(torch.cat((given.o, given.o_next)))
     torch.testing.assert_close(loss(model, given), still.square().mean() / 2)
+
+
+@pytest.mark.slow
+def test_keypoints_sit_on_two_objects() -> None:
+    size, env = 28, "palpate/SpritesMany-v0"
+    test = collect(env, 1000, seed=9, labelled=True, size=size, objects=2)
+    stream = stream_world(env, size=size, objects=2)
+    settings: dict[str, Any] = {"method": "transporter", "encoder": "small", "device": "cpu", "progress": False}
+    model = palpate.fit(stream, objects=2, steps=300, batch_size=64, **settings)
+    scores = palpate.evaluate(model, test)
+    assert scores.l_test < 0.3 * scores.constant["l_test"]
+    assert scores.swap_rate is not None
+    assert scores.swap_rate < 0.3
 
 
 @pytest.mark.slow

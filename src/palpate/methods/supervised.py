@@ -1,4 +1,7 @@
-"""The supervised limit: the same encoders trained on true states."""
+"""The supervised limit: the same encoders trained on true states.
+
+Legend: b batch, k objects, n ambient dimension.
+"""
 
 from typing import Any
 
@@ -16,23 +19,26 @@ from palpate.objects import ObjectHead
 
 
 class Supervised(Model):
-    """Regression of agent and object, and of the object's angle where the body turns."""
+    """Regression of agent and objects, and of the objects' angles where the body turns."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        body = make_body(config.objective.body, config.n)
-        for parameter in body.parameters():
-            parameter.requires_grad_(False)  # only its pose is learned
-        self.head = ObjectHead(self.group, [body], carried=bool(config.objective.egocentric))
-        self.turns = body.pose_width > 0
+        bodies = [make_body(config.objective.body, config.n) for _ in range(config.objects)]
+        self.head = ObjectHead(self.group, bodies, carried=bool(config.objective.egocentric))
+        for parameter in self.head.parameters():
+            parameter.requires_grad_(False)  # only poses are learned
+        self.turns = bodies[0].pose_width > 0
         self.phi_int = Branch(make_encoder(config), self.group.width)
         self.phi_ext = Branch(make_encoder(config), self.head.width)
 
     def outputs(self, batch: LabelledBatch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         if batch.agent_next is None or batch.object_next is None:
             raise ValueError("the truth lacks agent_next or object_next, which the supervised model needs")
-        if batch.object.dim() > 2:
-            raise ValueError(f"the truth has {batch.object.shape[1]} objects; the supervised model places one")
+        if batch.object.shape[1:-1].numel() != len(self.head):
+            count = batch.object.shape[1:-1].numel()
+            raise ValueError(
+                f"the truth has {count} objects and the model {len(self.head)}; train with objects={count}"
+            )
         if self.turns and (batch.angle is None or batch.angle_next is None):
             raise ValueError("the truth lacks angle or angle_next, which a body that turns needs")
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
@@ -48,11 +54,11 @@ class Supervised(Model):
         objects = self.head(ext, z_int.detach())
         terms = {
             "agent": group.difference(group.position(z_int), agent / unit).square().sum(-1).mean(),
-            "object": group.difference(objects.position[:, 0], position / unit).square().sum(-1).mean(),
+            "object": group.difference(objects.position, with_axis(position, 3) / unit).square().sum(-1).mean(),
         }
         if self.turns:
-            axis = F.normalize(objects.pose[:, 0], dim=-1)
-            terms["angle"] = (axis - double_angle(angles[0])).square().sum(-1).mean()
+            axis = F.normalize(objects.pose, dim=-1)
+            terms["angle"] = (axis - double_angle(with_axis(angles[0], 2))).square().sum(-1).mean()
         return Loss(terms, {})
 
     def encode(self, o: Tensor) -> Encoding:
@@ -65,3 +71,8 @@ class Supervised(Model):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]
+
+
+def with_axis(x: Tensor, dimensions: int) -> Tensor:
+    """True states [b, ...] of one object, or [b, k, ...] of several, with the axis of the objects."""
+    return x if x.dim() == dimensions else x[:, None]

@@ -1,4 +1,5 @@
-"""A baseline: two keypoints in the picture (Kulkarni et al. 2019, "Unsupervised learning of object keypoints").
+"""A baseline: a keypoint in the picture for the agent and each object (Kulkarni et al. 2019, "Unsupervised learning of
+object keypoints").
 
 The features at the keypoints of one picture are put into another picture, which then must reconstruct the first. The
 keypoints have no order: `palpate.metrics.reading`, which may use true states, decides which one is the agent.
@@ -19,7 +20,6 @@ from palpate.methods.base import Encoding, Loss, Model, paired
 from palpate.methods.decoders import Grow, require_full_size
 from palpate.objectives.keypoints import heat, soft_argmax, transport
 
-KEYPOINTS = 2
 STRIDE = 4  # pixels per cell of the feature maps
 # Heat maps start wide and shrink until this share of the run. With the final width from the start, both keypoints
 # settle on the larger body.
@@ -72,7 +72,7 @@ class Transporter(Model):
         residual = config.encoder == "resnet18"
         self.phi = FeatureMap(shape, residual=residual)  # type: ignore[arg-type]
         self.psi = FeatureMap(shape, residual=residual)  # type: ignore[arg-type]
-        self.head = nn.Conv2d(self.psi.width, KEYPOINTS, 1, bias=False)
+        self.head = nn.Conv2d(self.psi.width, 1 + config.objects, 1, bias=False)
         self.decoder = Grow(self.phi.width, [128, 64] if residual else [32], shape, residual=residual)  # type: ignore[arg-type]
         for network in (self.phi, self.psi, self.decoder):
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -113,7 +113,7 @@ class Transporter(Model):
         return getattr(self, name)(x) if fused is None else fused(x)
 
     def encode(self, o: Tensor) -> Encoding:
-        """The two keypoints, in the unit square of the picture and in no particular order."""
+        """The keypoints, in the unit square of the picture and in no particular order."""
         points = self._points(self.inputs(o))
         return Encoding(points[:, 0], points[:, 1:])
 

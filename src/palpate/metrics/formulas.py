@@ -33,6 +33,17 @@ def apart2(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     return (learned[:, :, None] - true[:, None]).square().sum(-1)
 
 
+def exchanged2(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
+    """As `apart2`, with each learned point as the agent: `[N, k + 1, k + 1, k]`, agent, object and true object.
+
+    The points are the learned agent and the learned objects.
+    """
+    points = torch.cat((encoding.agent[:, None], encoding.objects), 1)  # [N, k + 1, n]
+    learned = group.difference(points[:, None], points[:, :, None])  # of the second point from the first
+    true = group.difference(truth.objects, truth.agent[:, None])  # [N, k, n]
+    return (learned[:, :, :, None] - true[:, None, None]).square().sum(-1)
+
+
 def agent_frame(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     """The least-squares motion of the agents onto the truth.
 

@@ -29,7 +29,7 @@ from palpate.metrics.formulas import (
     rigid,
     rigid_offset,
 )
-from palpate.metrics.reading import Reading, agreement, matched
+from palpate.metrics.reading import Reading, matched, mistaken
 from palpate.metrics.rows import host, mapped, visible
 from palpate.metrics.scores import TITLES, EachScore, Scores
 from palpate.rotations import angle_between, mean_rotation
@@ -102,10 +102,12 @@ def measure(
     if not places_object:
         scores["probe_rows"] = len(known_truth.agent)
     if not tells_apart:
-        scores["swap_rate"], constant["swap_rate"] = _mean((agreement(group, *seen) < 0).double()), 0.5
+        chance = 1 - 1 / math.factorial(truth.objects.shape[1] + 1)  # of a random order
+        scores["swap_rate"], constant["swap_rate"] = _mean(mistaken(group, *seen).double()), chance
         agent = affine(seen[0].agent, affine_probe(known.agent, known_truth.agent))
-        thing = affine(seen[0].object, affine_probe(known.object, known_truth.object))
-        scores["probed_l_test"] = float(l_test(group, Encoding(agent, thing[:, None]), seen[1]))
+        columns = zip(seen[0].objects.unbind(1), known.objects.unbind(1), known_truth.objects.unbind(1), strict=True)
+        things = torch.stack([affine(x, affine_probe(some, true)) for x, some, true in columns], 1)
+        scores["probed_l_test"] = float(l_test(group, Encoding(agent, things), seen[1]))
         constant["probed_l_test"] = constant["l_test"]
     attitudes = [state.attitude for state in (*seen, known_truth)]
     if all(each is not None for each in attitudes):

@@ -1,4 +1,5 @@
-"""How to read positions from an encoding: the order of the objects, the order of two keypoints, the probe of a latent.
+"""How to read positions from an encoding: the order of the objects, the order of all points if the model does not tell
+the agent from the objects, the probe of a latent.
 
 All of it is fitted to true states, so it serves measuring alone.
 """
@@ -12,7 +13,7 @@ from torch import Tensor
 from palpate.data.labelled import OF_AGENT, Truth
 from palpate.groups.base import Group
 from palpate.methods.base import Encoding
-from palpate.metrics.formulas import affine, affine_probe, agent_frame, apart2, placed
+from palpate.metrics.formulas import affine, affine_probe, agent_frame, apart2, exchanged2, placed
 from palpate.metrics.rows import host, mapped, visible
 
 OF_OBJECTS = ("objects", "covariances", "orientations", "confidences")
@@ -21,23 +22,22 @@ OF_OBJECTS = ("objects", "covariances", "orientations", "confidences")
 class Reading(NamedTuple):
     """How to read positions from an encoding; fitted to true states, so only for measuring."""
 
-    swap: bool  # the first of two keypoints is the object
     probe: Tensor | None  # [k + 1, n] from a latent of the object and 1 to its position
     order: list[int]  # which learned object is the first true one, and so on
+    points: list[int] | None = None  # which learned point is the agent, the first object and so on, if unknown
 
     @staticmethod
     def fit(group: Group, encoding: Encoding, truth: Truth, *, places_object: bool, tells_apart: bool) -> "Reading":
-        """The order with the smaller L_test, and a probe of the object's latent.
+        """The order with the smallest L_test, and a probe of the object's latent.
 
         The probe's target is s_ext in the frame of z_int, by the motion that fits the agents.
         """
-        if places_object and tells_apart:
-            return Reading(
-                False, None, _order(group, placed(group, encoding, agent_frame(group, encoding, truth)), truth)
-            )
-        swap = not tells_apart and bool(agreement(group, encoding, truth).mean() < 0)
+        if not tells_apart:
+            return Reading(None, list(range(truth.objects.shape[1])), _points(group, encoding, truth))
+        if places_object:
+            return Reading(None, _order(group, placed(group, encoding, agent_frame(group, encoding, truth)), truth))
         target = group.moved(truth.object, group.frame(truth.agent, encoding.agent))
-        return Reading(swap, None if places_object else affine_probe(encoding.object, target), [0])
+        return Reading(affine_probe(encoding.object, target), [0])
 
     def ordered(self, x: Tensor) -> Tensor:
         """Values [N, k, ...] of the objects in the order of the true ones; [N] stays."""
@@ -46,8 +46,9 @@ class Reading(NamedTuple):
     def __call__(self, encoding: Encoding) -> Encoding:
         ordered = {name: self.ordered(x) for name in OF_OBJECTS if (x := getattr(encoding, name)) is not None}
         encoding = encoding._replace(**ordered)
-        if self.swap:
-            encoding = encoding._replace(agent=encoding.object, objects=encoding.agent[:, None])
+        if self.points is not None:
+            points = torch.cat((encoding.agent[:, None], encoding.objects), 1)[:, self.points]
+            encoding = encoding._replace(agent=points[:, 0], objects=points[:, 1:])
         if self.probe is not None:
             encoding = encoding._replace(objects=affine(encoding.objects, self.probe))
         return encoding
@@ -58,6 +59,13 @@ def _order(group: Group, encoding: Encoding, truth: Truth) -> list[int]:
     cost = apart2(group, encoding, truth).mean(0).tolist()  # [learned][true]
     orders = itertools.permutations(range(len(cost)))
     return list(min(orders, key=lambda order: sum(cost[i][j] for j, i in enumerate(order))))
+
+
+def _points(group: Group, encoding: Encoding, truth: Truth) -> list[int]:
+    """The order of all learned points, with that of the agent first, that has the least L_test."""
+    cost = exchanged2(group, encoding, truth).mean(0).tolist()  # [agent][object][true]
+    orders = itertools.permutations(range(len(cost)))
+    return list(min(orders, key=lambda order: sum(cost[order[0]][i][j] for j, i in enumerate(order[1:]))))
 
 
 def matched(group: Group, encoding: Encoding, truth: Truth) -> Truth:
@@ -73,13 +81,13 @@ def matched(group: Group, encoding: Encoding, truth: Truth) -> Truth:
     return Truth(**{name: x if name.startswith(OF_AGENT) else taken(x) for name, x in truth.known().items()})
 
 
-def agreement(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
-    """(z_int - z_ext) . (s_int - s_ext), `[N]`: a quarter of what swapping agent and object would add to L_test.
-
-    Where it is negative, the other order is nearer to the truth.
-    """
-    learned, true = (group.difference(state.object, state.agent) for state in (encoding, truth))
-    return (learned * true).sum(-1)
+def mistaken(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
+    """Rows [N] bool for which another order of all learned points, the agent's among them, is nearer to the truth."""
+    cost = exchanged2(group, encoding, truth)  # [N, agent, object, true]
+    true = torch.arange(cost.shape[3])
+    present, *others = itertools.permutations(range(cost.shape[1]))  # the first one changes nothing
+    ours, *rest = (cost[:, order[0], list(order[1:]), true].sum(1) for order in (present, *others))
+    return torch.stack(rest).amin(0) < ours
 
 
 def aligned(

@@ -56,7 +56,7 @@ class Scores:
     would_touch_auroc: float | None
     would_touch_accuracy: float | None
     object_swap_rate: float | None  # share of observations for which another order of the objects is nearer
-    swap_rate: float | None  # share of observations for which the chosen order of agent and object is wrong
+    swap_rate: float | None  # share of observations for which the chosen order of agent and objects is wrong
     probed_l_test: float | None  # agent and object each read by an affine map fitted to the truth
     hidden_rows: int = 0  # observations whose positions are not measured, because the object is hidden
     fitted_rows: int | None = None  # rows of the same set to which the translation was fitted; not evaluated
@@ -123,7 +123,7 @@ class Scores:
             )
         if self.swap_rate is not None:
             notes.append(
-                "the model does not distinguish agent and object: true states choose one order for all observations"
+                "the model does not distinguish agent and objects: true states choose one order for all observations"
             )
         return notes
 
