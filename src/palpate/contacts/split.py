@@ -127,13 +127,15 @@ class Split(nn.Module):
 
         Training brings pairs without contact closer together than new ones. A threshold just above them gives false
         positives among new triples. If the new triples do not separate, only the low separation is stored. They also
-        show how well distances agree with geometry; on trained triples both fit the same mistakes.
+        show how well distances agree with geometry; on trained triples both fit the same mistakes. Few triples show
+        this with doubt: each share is estimated by the rule of succession, and is 1/2 without any.
         `touching` [N] bool: whether geometry predicts a contact for them; None if it cannot.
         """
         expected = None if touching is None else touching.to(self.touching.dtype)
         self._retake(distances, expected)
-        if self.window and expected is not None and _both_sides(expected):
-            self.above.copy_(agreement(self.scaled(distances), expected, self.threshold)[0])
+        if self.window and expected is not None:
+            above, counts = _counted(self.scaled(distances), expected, self.threshold)
+            self.above.copy_((above + 1) / (counts + 2))
 
     def _retake(self, distances: Tensor, expected: Tensor | None) -> None:
         count, kept = len(distances), len(self.distances)
@@ -181,12 +183,21 @@ class Split(nn.Module):
         """P(contact) for distances d_W `[b]` and a contact share of 1/2; device work only.
 
         It is 1/2 at the threshold, with the slope of two equally wide normal classes that have the means and the spread
-        of the stored distances. If Youden's index is at least `TELLING`, the agreement with geometry bounds it.
+        of the stored distances. If geometry explains the stored distances, its agreement bounds the probability.
         """
         p = torch.sigmoid((self.scaled(distances) - self.threshold) * self.slope)
         touch, other = self.above.unbind()
         least, most = (1 - touch) / (2 - touch - other).clamp(min=1e-6), touch / (touch + other).clamp(min=1e-6)
-        return torch.where(self.youden >= TELLING, p.clamp(least, most), p)
+        return torch.where(self.explained(), p.clamp(least, most), p)
+
+    def explained(self) -> Tensor:
+        """Whether geometry explains the stored distances; device work only.
+
+        A few held-out triples are not stored. If they alone disagree, it is the distances of new triples that are
+        uncertain, and not geometry.
+        """
+        shares, _ = agreement(self.scaled(self.distances.nan_to_num(1.0)), self.touching, self.threshold)
+        return shares[0] - shares[1] >= TELLING
 
     @property
     def youden(self) -> Tensor:
@@ -212,15 +223,15 @@ def agreement(scaled: Tensor, touching: Tensor, cut: Tensor) -> tuple[Tensor, Te
 
     0 if either are too few to judge. And the share of paths that geometry predicts to touch.
     """
-    sides = torch.stack([touching == side for side in (1, 0)])  # NaN, the unknown ones, are in neither
-    counts = sides.sum(1)
-    shares = (sides & (scaled > cut)).sum(1) / counts.clamp(min=1)
+    above, counts = _counted(scaled, touching, cut)
+    shares = above / counts.clamp(min=1)
     return torch.where(counts.amin() >= FEWEST_OF_A_CLASS, shares, 0.0), counts[0] / counts.sum().clamp(min=1)
 
 
-def _both_sides(touching: Tensor) -> bool:
-    """Whether there are enough paths that geometry predicts to touch, and enough others, to judge their agreement."""
-    return min(int((touching == side).sum()) for side in (0, 1)) >= FEWEST_OF_A_CLASS
+def _counted(scaled: Tensor, touching: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
+    """Of paths that geometry predicts to touch, and of the others: how many are above a cut, and all, `[2]` each."""
+    sides = torch.stack([touching == side for side in (1, 0)])  # NaN, the unknown ones, are in neither
+    return (sides & (scaled > cut)).sum(1), sides.sum(1)
 
 
 def _slope(scaled: Tensor, contact: Tensor, other: Tensor) -> Tensor:
