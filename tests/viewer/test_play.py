@@ -48,6 +48,16 @@ def test_a_ground_moves_its_agent(name: str) -> None:
     assert known["observation"].shape == (3, *found.observation().shape[1:])
 
 
+def test_a_ground_of_several_balls_has_all_of_them() -> None:
+    found = ground({"env": "palpate/Soccer-v0", "size": 20, "balls": 2})
+    before = np.array(found.objects())
+    assert before.shape == (2, 2)
+    moved = found.move(before[1] - found.agent())  # onto the second ball
+    assert moved.contact is not None
+    assert moved.contact.tolist() == (found.objects() != before).any(1).tolist()
+    assert moved.contact[1]
+
+
 def test_the_picture_shows_the_agent_where_it_is() -> None:
     found = ground({"env": "palpate/Sprites-v0", "size": 50})
     picture, project = found.picture()
