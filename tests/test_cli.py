@@ -151,6 +151,26 @@ class TestVerbs:
         assert "constant" in done.stdout
         assert (out / "evaluations" / log.stem / "report.html").exists()
 
+    @pytest.mark.slow
+    def test_train_on_two_devices(self, log: Path, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        done = palpate("train", "--data", log, "--out", out, "--steps", 5, "--devices", 2, *TINY)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("Representation(contact, small") == 1
+        assert [row["step"] for row in read_log(out / "metrics.jsonl")] == [5]
+        assert (out / "report.html").exists()
+        assert "devices" not in (out / "run.toml").read_text()  # so that another number may continue the run
+
+    def test_devices_that_are_refused(
+        self, run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given = ("train", "--data", log, "--out", tmp_path / "run", *TINY)
+        refused(run(*given, "--devices", 0), "devices is 0; allowed is 1 or more")
+        variables = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        refused(run(*given, "--devices", 4), "devices is 4; allowed is 2, the number of processes that were started")
+
     def test_collect_options(self, run: Run, tmp_path: Path) -> None:
         out = tmp_path / "log.h5"
         arguments = ["collect", "palpate/SpritesAnisotropic-v0", "--num", 30, "--size", 16, "--out", out]

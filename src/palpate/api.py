@@ -38,6 +38,7 @@ from palpate.methods.store import FORMAT_VERSION, build, save_model
 from palpate.plan import Asked, plan, require_objects
 from palpate.progress import Rate, bar, say
 from palpate.quality import Quality, assess
+from palpate.ranks import ALONE, Ranks
 from palpate.representation import Representation
 from palpate.runfile import RUN_FILE, run_file
 from palpate.runlog import demand_place, run_folder
@@ -74,6 +75,7 @@ def fit(
     overwrite: bool = False,
     progress: bool = True,
     watch: Callable[[int, dict[str, float]], None] | None = None,
+    ranks: Ranks = ALONE,
     **changes: Any,
 ) -> Representation:
     """Learn a representation from triples.
@@ -88,6 +90,9 @@ def fit(
     triples or a file of them, is only for measuring; the curve uses its first thousand triples. `watch` is called with
     every reading. A tenth of a data set is held out, in whole episodes if they are known. `fit` returns the weights
     that explain the held-out triples best; `facts["quality"]` holds their quality.
+
+    Several processes train one model if each calls `fit` with its `ranks`, as `palpate.ranks.joined` gives them; only
+    the first one writes, reports and counts objects after the run.
     """
     for name in changes.keys() - TrainingConfig.__dataclass_fields__.keys():
         near = difflib.get_close_matches(
@@ -111,7 +116,8 @@ def fit(
         training=training,
         **changes,
     )
-    place = None if out is None else Path(out)
+    place = None if out is None or not ranks.first else Path(out)
+    progress = progress and ranks.first
     demand_place(place, resume=resume, overwrite=overwrite)
     device = training_device(asked.training)
     traits = traits_of(asked.name)
@@ -125,7 +131,7 @@ def fit(
     known = facts_of(opened, device)
     require_objects(asked.name, asked.scene.objects, known)
     if asked.scene.objects == "auto":
-        known = known._replace(objects=_objects_in(opened, asked, known.substeps, progress))
+        known = known._replace(objects=ranks.from_first(lambda: _objects_in(opened, asked, known.substeps, progress)))
     torch.manual_seed(asked.training.seed)
     model_config, settled, choices, left_open = plan(asked, known)
     if test is not None and (count := test.truth.objects.shape[1]) != model_config.objects:
@@ -149,12 +155,14 @@ def fit(
         "choices": [choice._asdict() for choice in choices],
     }
     content = checksum({**material.sample._asdict(), "actions": material.actions})[:16]
-    described = {
+    described: dict[str, Any] = {
         "format of the model": FORMAT_VERSION,
         "model": asdict(model.config),
         "training": asdict(settled),
         "data": {**log_options(opened), "data": material.name, "checksum of the data": content},
     }
+    kinds = {"hardware": ranks.hardware, "source of triples": type(material.feed.source).__name__}
+    ranks.require_same({**asdict(model.config), **asdict(settled), **described["data"], **kinds})
     settings = run_file(origin, asked, left_open).encode()
     with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
 
@@ -180,6 +188,7 @@ def fit(
                     evaluate=_evaluation(material.held_out, test, facts, device),
                     criterion=_criterion(material.held_out),
                     watch=_Display(advance, watch),
+                    ranks=ranks,
                 )
             finally:
                 material.feed.close()
@@ -187,14 +196,15 @@ def fit(
                     test.close()
         quality = _assessed(model, material)
         keep(quality)
-        if quality is not None and asked.scene.objects != "auto" and settled.steps >= counting.STEPS:
+        counts = ranks.first and asked.scene.objects != "auto" and settled.steps >= counting.STEPS
+        if quality is not None and counts:
             try:
                 quality = replace(quality, counted=_counted_after(opened, model, settled.seed, progress))
             except Interrupted:
                 where = "" if folder is None else f"; the model is saved in {folder}"
                 raise Interrupted(f"stopped while objects were counted{where}") from None
             keep(quality)
-        if quality is not None:
+        if quality is not None and ranks.first:
             _show(quality, progress)
         return Representation(model, facts, device)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from palpate.config import ModelConfig
 from palpate.encoders import MLP, ResNet18, Scan, SmallCNN
+from palpate.ranks import ALONE
 
 
 def make_encoder(config: ModelConfig, shape: tuple[int, ...] | None = None) -> nn.Module:
@@ -32,6 +33,7 @@ class Branch(nn.Module):
         width: int = encoder.width  # type: ignore[assignment]
         self.encoder = encoder
         self.fused: Callable[[Tensor], Tensor] | None = None
+        self.ranks = ALONE
         self.scale = min(1.0, 128 / width)
         self.head = nn.Linear(width, out)
         nn.init.normal_(self.head.weight, std=0.1)
@@ -42,6 +44,9 @@ class Branch(nn.Module):
         self.fused = torch.compile(self.encoder.forward, dynamic=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.ranks.by_rows(self._output, x)
+
+    def _output(self, x: Tensor) -> Tensor:
         features = self.fused(x) if self.fused is not None and self.training else self.encoder(x)
         with torch.autocast(x.device.type, enabled=False):
             return self.head(features.float() * self.scale)

@@ -9,14 +9,15 @@ import multiprocessing
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, final
 
 from palpate.interrupts import children_ignore_interrupts
 
 PATIENCE = 5.0  # seconds for a worker to end by itself
+GPUS = "CUDA_VISIBLE_DEVICES"  # environment variable: the GPUs that a process may use, by number or name
 
 
 class WorkerError(RuntimeError):
@@ -45,14 +46,20 @@ class Worker:
     """A process that runs `serve(pipe, *arguments)`, seen from the parent.
 
     `serve` reads requests from the pipe and writes answers to it, usually in an endless loop: the end of the pipe ends
-    the process. The process ignores Ctrl-C and uses `threads` threads.
+    the process. The process ignores Ctrl-C and uses `threads` threads. It has these environment `variables`, too.
     """
 
-    def __init__(self, serve: Callable[..., None], *arguments: Any, threads: int = 1) -> None:
+    def __init__(
+        self,
+        serve: Callable[..., None],
+        *arguments: Any,
+        threads: int = 1,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_live, args=(theirs, threads, serve, arguments), daemon=True)
-        with children_ignore_interrupts():
+        with children_ignore_interrupts(), _environment(variables or {}):
             self.process.start()
         theirs.close()  # only the worker holds that end now: when the worker ends, the parent reads the end of the pipe
 
@@ -65,12 +72,9 @@ class Worker:
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
-            self.process.join(PATIENCE)
-            code = self.process.exitcode
-            how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
             raise WorkerError(
-                f"a worker process {how}: memory may be short (use fewer --workers or --jobs); a script that starts "
-                'workers must do so under `if __name__ == "__main__":`'
+                f"a worker process {self.death()}: memory may be short (use fewer --workers or --jobs); a script that "
+                'starts workers must do so under `if __name__ == "__main__":`'
             ) from None
         if isinstance(answer, Failure):
             if answer.mistake:
@@ -78,10 +82,16 @@ class Worker:
             raise WorkerError(f"a worker failed: {answer.message}", answer.trace)
         return answer
 
+    def death(self) -> str:
+        """How the process ended, in words."""
+        self.process.join(PATIENCE)
+        code = self.process.exitcode
+        return f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
 
-def ready(workers: Collection[Worker]) -> list[Worker]:
-    """Wait until at least one worker has an answer or is gone; return all of these."""
-    found = wait([worker.pipe for worker in workers])
+
+def ready(workers: Collection[Worker], patience: float | None = None) -> list[Worker]:
+    """Wait until at least one worker has an answer or is gone; return all of these. None after `patience` seconds."""
+    found = wait([worker.pipe for worker in workers], patience)
     return [worker for worker in workers if worker.pipe in found]
 
 
@@ -101,6 +111,21 @@ def dismiss(workers: Collection[Worker], patience: float = PATIENCE, *, at_once:
                 process.kill()
                 process.join()
         process.close()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables in this block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _live(pipe: Connection, threads: int, serve: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -25,14 +25,21 @@ from palpate.checkpoint import read_state
 from palpate.disk import alone
 from palpate.projection import Homography
 from palpate.reproduce import crew, presets, runs, sets
-from palpate.reproduce.campaign import choose_preset, make_runs, most_jobs, reproduce, tables_and_figures
+from palpate.reproduce.campaign import (
+    choose_preset,
+    make_runs,
+    most_jobs,
+    reproduce,
+    tables_and_figures,
+    visible_gpus,
+)
 from palpate.reproduce.crew import Halted, Outcome
 from palpate.reproduce.presets import Case, cases
 from palpate.reproduce.runs import Place, perform, repeat
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted
 from palpate.training.notes import NonFiniteLoss
-from palpate.workers import WorkerError
+from palpate.workers import GPUS, WorkerError
 
 # The command line with the smallest preset as `small`; workers receive its settings.
 COMMAND = [
@@ -431,6 +438,33 @@ class TestSeveralProcesses:
         ]  # fmt: skip
         assert len(dismissed) == len(set(dismissed)) == 2
 
+    def test_each_worker_has_a_gpu_of_its_own(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that replaces a dead worker gets its GPU."""
+        planned = vanilla("supervised", seeds=6)
+        started: list[str] = []
+
+        class Dying:
+            """The second one dies."""
+
+            def __init__(self, *given: Any, variables: dict[str, str], **more: Any) -> None:
+                started.append(variables[GPUS])
+                self.dies = len(started) == 2
+
+            def send(self, case: Case) -> None:
+                self.case = case
+
+            def receive(self) -> Any:
+                if self.dies:
+                    raise WorkerError("gone")
+                return Outcome(self.case, "finished")
+
+        monkeypatch.setattr(crew, "Worker", Dying)
+        monkeypatch.setattr(crew, "ready", list)
+        monkeypatch.setattr(crew, "dismiss", lambda workers, patience: None)
+        outcomes = list(crew.side_by_side(planned, place, lambda *_: None, 3, ["4", "7"]))
+        assert sorted(outcome.state for outcome in outcomes) == ["failed", *["finished"] * 5]
+        assert started == ["4", "7", "4", "7"]
+
 
 def test_preset_jobs_and_compilation_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_preset(None, "cpu").name == "small"
@@ -440,6 +474,12 @@ def test_preset_jobs_and_compilation_follow_the_device(monkeypatch: pytest.Monke
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert choose_preset(None).name == "paper"
     assert most_jobs(cases(["sprites"], TINY, 1)) == 1
+    assert visible_gpus("cpu") == []
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert most_jobs(cases(["sprites"], TINY, 1)) == 2
+    assert visible_gpus() == ["0", "1"]
+    monkeypatch.setenv(GPUS, "4,GPU-5")
+    assert visible_gpus() == ["4", "GPU-5"]
     (case,) = cases(["sprites"], presets.PRESETS["paper"], 1, worlds=["vanilla"], methods=["ours"])
     here = Place(out=Path(), data=Path())
     assert here.training(case).compile

@@ -4,7 +4,6 @@ import difflib
 import os
 import shlex
 import sys
-import warnings
 
 from palpate import __version__
 from palpate.cli.bench import Bench
@@ -15,6 +14,7 @@ from palpate.cli.encode import Encode
 from palpate.cli.evaluate import Evaluate
 from palpate.cli.explore import Explore
 from palpate.cli.export import Export
+from palpate.cli.outcome import short_warnings
 from palpate.cli.parsing import UsageError, parse
 from palpate.cli.reproduce import Reproduce
 from palpate.cli.train import Train
@@ -40,8 +40,7 @@ def main() -> None:
     """Run one verb. Exit codes: 0 done, 1 our bug, with its traceback, 2 the user's mistake, in one line, 3 `check`
     found blocking problems, 130 interrupted."""
     arguments = sys.argv[1:] or ["--help"]
-    warnings.simplefilter("ignore", FutureWarning)  # of dependencies, about their own future
-    warnings.formatwarning = lambda message, *where: f"palpate: {message}\n"
+    short_warnings()
     try:
         if arguments[0] in ("--help", "--help-all", "-h", "--version"):
             print(f"palpate {__version__}" if arguments[0] == "--version" else _overview())

@@ -52,7 +52,7 @@ class Reproduce:
     compile: bool | None = None
     """Use torch.compile. Default: the preset's."""
     jobs: int | None = None
-    """Runs at a time, each with its share of the cores. Default: one on a GPU, else one per core."""
+    """Runs at a time, each with its share of the cores and one of the GPUs. Default: one per GPU, else one per core."""
     figures_only: bool = False
     """Write tables and figures from the existing JSON, without any run."""
     keep_models: bool = False

@@ -1,5 +1,6 @@
 """palpate train."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from palpate.data.logs.options import OF_LOG, LogOptions
 
 if TYPE_CHECKING:
     from palpate.data.labelled import Labelled
+    from palpate.ranks import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,26 +60,22 @@ class Train:
     """Continue a stopped run."""
     force: bool = False
     """Overwrite an existing run."""
+    devices: int | None = None
+    """Processes that train this one model together, on a GPU each. Default: as many as torchrun or srun started, else
+    1."""
     reading: LogOptions = field(default_factory=LogOptions)
     scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __call__(self) -> None:
-        from palpate.api import fit
-        from palpate.data.logs.log import open_log
-        from palpate.disk import alone
-        from palpate.envs.registration import stream_world
-        from palpate.pictures import illustrate
         from palpate.plan import Asked
         from palpate.runlog import demand_place
-        from palpate.training.loop import training_device
 
         if (self.data is None) == (self.env is None):
             both = "" if self.data is None else ", not both"
             raise ValueError(f"give the triples to learn from: either --data FILE or --env ID{both}")
-        options = {name: getattr(self, name) for name in ("size", "contact_share") if getattr(self, name) is not None}
-        if options and self.env is None:
-            name, value = next(iter(options.items()))
+        if self._options and self.env is None:
+            name, value = next(iter(self._options.items()))
             raise ValueError(f"{name} is {value}, but the triples of --data are fixed; it is for a world of --env")
         of_log = {name: value for name, value in self.reading.given.items() if name in OF_LOG}
         if of_log and self.env is not None:
@@ -85,11 +83,55 @@ class Train:
             raise ValueError(f"{name} is {value!r}, but the triples come from a world; it is for a log of --data")
         _ = Asked(method=self.method, objective=self.objective, scene=self.scene).name  # refuses unknown names
         demand_place(self.out, resume=self.resume, overwrite=self.force)
+        self._start()
+
+    def _start(self) -> None:
+        """Train in this process, or in several."""
+        from palpate.ranks import started
+
+        found = started()
+        fits = self.devices is None or (self.devices >= 1 and (found is None or self.devices == found.ranks))
+        if not fits:
+            allowed = "1 or more" if found is None else f"{found.ranks}, the number of processes that were started"
+            raise ValueError(f"devices is {self.devices}; allowed is {allowed}")
+        if found is not None or self.devices in (None, 1):
+            self.train()
+            return
+
+        from palpate.cli.together import run_together
+        from palpate.training.state import steps_done
+        from palpate.workers import WorkerError
+
+        try:
+            run_together(self.devices, self.train)
+        except WorkerError as error:
+            done = steps_done(self.out)
+            error.add_note(
+                f"The run is saved after step {done}; --resume continues it" if done else "No step was saved"
+            )
+            raise
+
+    def train(self, watch: Callable[[int, dict[str, float]], None] | None = None) -> None:
+        """Train in this process, perhaps as one of several; `watch` as in `palpate.fit`."""
+        from palpate.ranks import joined
+        from palpate.training.loop import training_device
+
+        with joined(training_device(self.training).type) as ranks:
+            self._train(ranks, watch)
+
+    def _train(self, ranks: "Ranks", watch: Callable[[int, dict[str, float]], None] | None) -> None:
+        from palpate.api import fit
+        from palpate.data.logs.log import open_log
+        from palpate.disk import alone
+        from palpate.envs.registration import stream_world
+        from palpate.pictures import illustrate
+        from palpate.training.loop import training_device
+
         with nullcontext() if self.data is None else open_log(self.data, self.reading) as triples:
             source: Any = self.data if triples is None or not triples.recipe else triples
             if self.env is not None:
-                source = stream_world(self.env, device=training_device(self.training), **options)
-            test = self._test(options)
+                source = stream_world(self.env, device=training_device(self.training), **self._options)
+            test = self._test() if ranks.first else None
             model = fit(
                 source,
                 out=self.out,
@@ -98,11 +140,15 @@ class Train:
                 encoder=self.encoder,
                 shrink=self.shrink,
                 training=self.training,
-                test=test if self.test is None else self.test,
+                test=test if self.test is None or not ranks.first else self.test,
                 resume=self.resume,
                 overwrite=self.force,
+                watch=watch,
+                ranks=ranks,
                 **vars(self.scene),
             )
+            if not ranks.first:
+                return
             print(f"{model!r}")
             with alone(self.out, inside=True):
                 scores = illustrate(self.out, model, test, f"palpate train: {self.env or self.data}", triples=triples)
@@ -111,7 +157,12 @@ class Train:
         print(f"Read     {self.out / 'report.html'}")
         print(f"Load it with palpate.load({str(self.out)!r})")
 
-    def _test(self, options: dict[str, Any]) -> "Labelled | None":
+    @property
+    def _options(self) -> dict[str, Any]:
+        """The given options of a streamed world."""
+        return {name: getattr(self, name) for name in ("size", "contact_share") if getattr(self, name) is not None}
+
+    def _test(self) -> "Labelled | None":
         from palpate.collecting.collect import collect
         from palpate.data.labelled import Labelled
 
@@ -120,4 +171,4 @@ class Train:
         if self.env is None:
             return None
         seed = 10**6 + self.training.seed
-        return collect(self.env, 10_000, seed=seed, labelled=True, **options)
+        return collect(self.env, 10_000, seed=seed, labelled=True, **self._options)

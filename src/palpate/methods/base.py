@@ -18,6 +18,7 @@ from palpate.groups import make_group
 from palpate.groups.base import Group
 from palpate.inputs import Inputs
 from palpate.networks import Branch
+from palpate.ranks import ALONE, Ranks, normalise_whole_batches
 from palpate.rotations import attitude
 
 
@@ -149,6 +150,7 @@ class Model(nn.Module, ABC):
         self.group = make_group(config)
         self.inputs = Inputs(config.observation_shape, self.group, config.shrink)
         self.fused: Callable[..., Loss] | None = None
+        self.ranks = ALONE
 
     # Training
 
@@ -220,6 +222,13 @@ class Model(nn.Module, ABC):
     def vitals(self) -> dict[str, float]:
         """Readings for the log, in addition to the losses; may wait for the device."""
         return {}
+
+    def divide(self, ranks: Ranks) -> None:
+        """Let ranks divide the rows of the networks."""
+        for module in self.modules():
+            if isinstance(module, Branch | Model):
+                module.ranks = ranks
+        normalise_whole_batches(self, ranks)
 
     def compile_step(self) -> None:
         """Fuse the kernels of a step."""

@@ -110,7 +110,7 @@ class Transporter(Model):
 
     def _apply_part(self, name: str, x: Tensor) -> Tensor:
         fused = self.fused_parts.get(name) if self.training else None
-        return getattr(self, name)(x) if fused is None else fused(x)
+        return self.ranks.by_rows(getattr(self, name) if fused is None else fused, x)
 
     def encode(self, o: Tensor) -> Encoding:
         """The keypoints, in the unit square of the picture and in no particular order."""

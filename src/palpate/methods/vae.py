@@ -75,7 +75,7 @@ class VAE(Model):
 
     def _draw(self, z_int: Tensor, z_ext: Tensor) -> Tensor:
         decoder = self.fused_decoder if self.fused_decoder is not None and self.training else self.decoder
-        return decoder(z_int, z_ext)
+        return self.ranks.by_rows(decoder, z_int, z_ext)
 
     def encode(self, o: Tensor) -> Encoding:
         """The agent's position; for objects the posterior's mean [b, 1, m], a latent."""

@@ -1,10 +1,13 @@
 """`palpate reproduce`: run the cases without results, then write tables and figures from all results."""
 
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 from palpate.collecting.parts import Stopped
 from palpate.config import TrainingConfig
@@ -18,7 +21,7 @@ from palpate.reproduce.sets import gather, sets_on_disk
 from palpate.reproduce.tables import write_table
 from palpate.settings import demand_same
 from palpate.training.loop import training_device
-from palpate.workers import available_cores
+from palpate.workers import GPUS, available_cores
 
 MOST_JOBS = 16  # default limit: each run holds its data in memory
 
@@ -45,8 +48,16 @@ def choose_preset(name: str | None, device: str | None = None, steps: int | None
 
 
 def most_jobs(cases: Sequence[Case], device: str | None = None) -> int:
-    """Default number of parallel runs: one on a GPU, else one per core, because small networks use one core well."""
-    return 1 if _on_gpu(device) else max(1, min(len(cases), available_cores(), MOST_JOBS))
+    """Default number of parallel runs: one per GPU, else one per core, because small networks use one core well."""
+    return max(1, min(len(cases), len(visible_gpus(device)) or available_cores(), MOST_JOBS))
+
+
+def visible_gpus(device: str | None = None) -> list[str]:
+    """The GPUs that this process may use, as a worker's `GPUS` names them; none if runs are on the CPU."""
+    if not _on_gpu(device):
+        return []
+    count, named = max(1, torch.cuda.device_count()), os.environ.get(GPUS)
+    return named.split(",")[:count] if named else [str(i) for i in range(count)]
 
 
 def _on_gpu(device: str | None) -> bool:
@@ -90,8 +101,9 @@ def make_runs(
                 runs = f"steps, {len(outcomes)} of {len(todo)} runs"
                 advance(sum(steps.values()), f"{runs}; {case.name} {note}".strip())
 
+            gpus = visible_gpus(place.device)
             here = (attempt(case, place, report) for case in todo)  # one process compiles once
-            with closing(side_by_side(todo, place, report, jobs) if jobs > 1 else here) as made:
+            with closing(side_by_side(todo, place, report, jobs, gpus) if jobs > 1 else here) as made:
                 for outcome in made:
                     outcomes.append(outcome)
                     report(outcome.case, outcome.case.steps, "")

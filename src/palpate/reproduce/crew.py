@@ -1,4 +1,4 @@
-"""Cases run in this process, or in several with a share of the cores each.
+"""Cases run in this process, or in several with a share of the cores and a GPU each.
 
 A worker runs one case after another, because importing torch and reading a set take long. When its pipe closes, a
 worker stops between two steps and saves its run, so that a run survives the end of the parent.
@@ -17,7 +17,7 @@ from palpate.disk import Busy
 from palpate.reproduce.presets import Case
 from palpate.reproduce.runs import Place, perform
 from palpate.training.loop import Interrupted
-from palpate.workers import Worker, WorkerError, available_cores, dismiss, ready
+from palpate.workers import GPUS, Worker, WorkerError, available_cores, dismiss, ready
 
 PATIENCE = 60.0  # seconds for a worker to save its run
 Show = Callable[[Case, int, str], None]  # a case, its step, and the text beside the bar
@@ -55,16 +55,27 @@ def _note(readings: dict[str, float]) -> str:
     return f"L_test {readings['l_test']:.2g}" if "l_test" in readings else ""
 
 
-def side_by_side(cases: Sequence[Case], place: Place, show: Show, jobs: int) -> Generator[Outcome]:
-    """Run cases in `jobs` processes; yields the outcomes as they come."""
+def side_by_side(
+    cases: Sequence[Case], place: Place, show: Show, jobs: int, gpus: Sequence[str] = ()
+) -> Generator[Outcome]:
+    """Run cases in `jobs` processes, which have one of the `gpus` each; yields the outcomes as they come."""
     todo = list(reversed(cases))
     threads = max(1, available_cores() // jobs)
     team: dict[Worker, Case] = {}
     idle: list[Worker] = []
+    free = [gpus[i % len(gpus)] for i in range(jobs)] if gpus else []
+    given: dict[Worker, str] = {}
+
+    def start() -> Worker:
+        worker = Worker(_serve, place, threads=threads, variables={GPUS: free[0]} if free else {})
+        if free:
+            given[worker] = free.pop(0)
+        return worker
+
     try:
         while todo or team:
             while todo and len(team) < jobs:
-                worker = idle.pop() if idle else Worker(_serve, place, threads=threads)
+                worker = idle.pop() if idle else start()
                 team[worker] = todo.pop()
                 worker.send(team[worker])
             for worker in ready(team):
@@ -74,6 +85,7 @@ def side_by_side(cases: Sequence[Case], place: Place, show: Show, jobs: int) -> 
                 except (WorkerError, ValueError) as error:  # the worker is gone
                     del team[worker]
                     dismiss([worker], PATIENCE)
+                    free += [given.pop(worker)] if worker in given else []
                     yield Outcome(case, "failed", str(error), getattr(error, "trace", ""))
                     continue
                 if isinstance(answer, Outcome):

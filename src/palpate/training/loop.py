@@ -14,6 +14,7 @@ import torch
 from palpate.config import SettledTraining, TrainingConfig
 from palpate.interrupts import interrupt_between_steps
 from palpate.methods.base import Model
+from palpate.ranks import ALONE, Ranks
 from palpate.runlog import RunLog
 from palpate.training.feeds import Feed
 from palpate.training.state import restore, save
@@ -33,23 +34,26 @@ def train(
     evaluate: Callable[[Model], dict[str, float]] | None = None,
     criterion: str | None = None,
     watch: Callable[[int, dict[str, float]], None] | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Minimise `model.loss` over batches of `feed`; continue from `folder`'s checkpoint if it has one.
 
     `criterion` names a label-free reading of `evaluate`: the model ends with the weights for which it was smallest, the
-    last of several that are equal.
+    last of several that are equal. All `ranks` call this function; only the first one evaluates and has a folder.
     """
-    run = Run(model, feed, config, training_device(config))
+    if not ranks.first:
+        folder = evaluate = watch = None
+    run = Run(model, feed, config, training_device(config), ranks)
     restore(run, folder)
     log = RunLog(folder, run.step, tensorboard=config.tensorboard)
-    advance = run.captured() if run.device.type == "cuda" else run.advance
+    advance = run.captured() if run.device.type == "cuda" and ranks is ALONE else run.advance
     with closing(log), interrupt_between_steps() as interrupted:
-        while run.step < config.steps and not interrupted():
+        while run.step < config.steps and not ranks.agree(run.step, interrupted()):
             run.set_schedule()
             advance()
             run.step += 1
             last = run.step == config.steps
-            if last:
+            if last and ranks.first:
                 run.refine()
             evaluating = evaluate is not None and (last or run.step % config.evaluate_every == 0)
             if last or evaluating or run.step % config.log_every == 0:

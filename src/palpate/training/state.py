@@ -40,21 +40,28 @@ def save(run: Run, folder: Path) -> None:
 
 def restore(run: Run, folder: Path | None) -> None:
     """Continue from the folder's checkpoint, if there is one."""
-    if folder is None or not _checkpoint(folder).exists():
+    found = run.ranks.from_first(lambda: _read(folder))
+    if found is None:
         return
-    path = _checkpoint(folder)
-    groups, facts = read_checkpoint(path)
+    path, groups, facts = found
     with used(path):
         _take(run, groups, facts)
-    found = groups["notes"]
+    notes_there = groups["notes"]
 
     def restore_notes(notes: Notes) -> None:
         with used(path):
-            require_alike({"notes": found}, {"notes": _kept(notes)})
+            require_alike({"notes": notes_there}, {"notes": _kept(notes)})
             for name, value in _kept(notes).items():
-                value.copy_(found[name])
+                value.copy_(notes_there[name])
 
     run.restore_notes = restore_notes
+
+
+def _read(folder: Path | None) -> tuple[Path, dict[str, dict[str, Tensor]], dict[str, Any]] | None:
+    """The folder's checkpoint, if there is one, and its path."""
+    if folder is None or not _checkpoint(folder).exists():
+        return None
+    return _checkpoint(folder), *read_checkpoint(_checkpoint(folder))
 
 
 def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:

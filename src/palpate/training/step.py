@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from palpate.config import Precision, SettledTraining, TrainingConfig
 from palpate.methods.base import Anew, Loss, Model
 from palpate.optimizers import make_optimizers
+from palpate.ranks import ALONE, Ranks
 from palpate.training.feeds import Feed
 from palpate.training.notes import Notes
 
@@ -31,10 +32,14 @@ def precision_on(device: torch.device, config: TrainingConfig) -> Precision:
 class Run:
     """A model, its feed and its optimisers on the device."""
 
-    def __init__(self, model: Model, feed: Feed, config: SettledTraining, device: torch.device) -> None:
-        self.device = device
+    def __init__(
+        self, model: Model, feed: Feed, config: SettledTraining, device: torch.device, ranks: Ranks = ALONE
+    ) -> None:
+        self.device, self.ranks = device, ranks
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else it prints precision and hardware
-        self.fabric = Fabric(accelerator=device.type, devices=1, precision=precision_on(device, config))
+        # Only for precision and placement; `ranks` connects processes.
+        one: Any = [ranks.device.index] if ranks.device and device.type == "cuda" else 1
+        self.fabric = Fabric(accelerator=device.type, devices=one, precision=precision_on(device, config))
         self.config, self.feed, self.step = config, feed, 0
         self.plain = model.to(device)
         if device.type == "cuda":
@@ -58,20 +63,24 @@ class Run:
         feed.connect(self._contacts, self._uncertainty)
         self.notes: Notes | None = None
         self.restore_notes: Callable[[Notes], None] = lambda notes: None  # the first step makes the notes
+        if ranks.count > 1:
+            model.divide(ranks)
         if config.compile:
             model.compile_step()
         self.model.train()
 
     def advance(self, batch: Any = None) -> None:
         """One step of optimisation; nothing here waits for the device."""
-        batch = self.feed.draw(self.generator) if batch is None else batch
-        with self.fabric.autocast():
-            loss: Loss = self.model.loss(batch, self.generator, self.progress)
+        with self.ranks.divided():
+            batch = self.feed.draw(self.generator) if batch is None else batch
+            with self.fabric.autocast():
+                loss: Loss = self.model.loss(batch, self.generator, self.progress)
         if loss.contacts is not None:
             self.feed.record(loss.contacts)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
+        self.ranks.average([p.grad for p in self.parameters if p.grad is not None])
         for group, gate in self.gates:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -129,6 +138,7 @@ class Run:
         """Set progress, gates and learning rates before a step and, every few steps, the way of drawing."""
         share = self.step / self.config.steps
         if self.step % ADAPT_EVERY == 0:  # not when readings are made: logging must not change a run
+            self._align()
             self.feed.adapt(share)
             for anew in self.plain.adapt(share):
                 self._forget(anew)
@@ -172,7 +182,12 @@ class Run:
         self.plain.take_down_scaffold()
         if self.best:
             self.plain.load_state_dict(self.best)
+        self._align()
         self.plain.eval()
+
+    def _align(self) -> None:
+        """Remove differences of rounding between ranks, before they decide differently."""
+        self.ranks.align([*self.plain.state_dict().values(), *self.feed.memory().values()])
 
     def _contacts(self, batch: Any) -> Tensor | None:
         with self._frozen(), self.fabric.autocast():
