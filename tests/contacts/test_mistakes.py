@@ -32,6 +32,19 @@ def test_few_wrong_labels_count_as_none() -> None:
     assert shares(told(0.02, 0.02)) == [0, 0]
 
 
+@pytest.mark.parametrize(("missed", "false"), [(0.1, 0.01), (0.01, 0.1)])
+def test_a_small_share_counts_beside_a_large_one(missed: float, false: float) -> None:
+    found = shares(told(missed, false))
+    assert found == pytest.approx([missed, min(false, MOST_FALSE)], abs=0.02)
+    assert min(found) > 0
+
+
+def test_a_small_share_counts_as_none_beside_one_that_is_hardly_larger() -> None:
+    missed, false = shares(told(0.033, 0.01))
+    assert missed == pytest.approx(0.04, abs=0.009)
+    assert false == 0
+
+
 def test_errors_of_geometry_near_the_boundary_are_not_mistakes_of_the_labels() -> None:
     mistakes = told(0.0, 0.0, noise=0.8)
     assert shares(mistakes) == pytest.approx([0, 0], abs=0.01)

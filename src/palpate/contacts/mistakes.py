@@ -13,6 +13,7 @@ from palpate.objectives.contact import Wrong
 
 MEMORY = 0.998  # of the counts, from step to step. Networks memorise wrong labels, and these then seem right
 LEAST = 0.03  # fewer wrong labels count as none: geometry errs in about as many
+MANY = 0.05  # beside a share of so many, a smaller one counts too
 MOST_FALSE = 0.05  # a change without contact may also be an object that appears
 
 
@@ -28,12 +29,16 @@ class Mistakes(nn.Module):
         self.counts = nn.Buffer(torch.zeros(2, 2, count))  # [should have changed or not, all or labelled, k]
 
     def rates(self) -> Wrong:
-        """Shares [k] of wrong labels; none if they are few, or if labels and geometry hardly agree."""
+        """Shares [k] of wrong labels; none if they are few, or if labels and geometry hardly agree.
+
+        A share of 0 beside a large one would let a single wrong label cost more than many right ones.
+        """
         every, labelled = self.counts.unbind(1)
         share = labelled / every.clamp(min=1)
         missed, false = 1 - share[0], share[1]
         known = (missed + false <= 1 - TELLING) & (every >= FEWEST_OF_A_CLASS).all(0)
-        missed, false = (torch.where(known & (rate >= LEAST), rate, 0.0) for rate in (missed, false))
+        many = torch.maximum(missed, false) >= MANY
+        missed, false = (torch.where(known & (many | (rate >= LEAST)), rate, 0.0) for rate in (missed, false))
         return Wrong(missed, false.clamp(max=MOST_FALSE))
 
     @torch.no_grad()
