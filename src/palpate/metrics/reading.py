@@ -65,7 +65,8 @@ def _points(group: Group, encoding: Encoding, truth: Truth) -> list[int]:
     """The order of all learned points, with that of the agent first, that has the least L_test."""
     cost = exchanged2(group, encoding, truth).mean(0).tolist()  # [agent][object][true]
     orders = itertools.permutations(range(len(cost)))
-    return list(min(orders, key=lambda order: sum(cost[order[0]][i][j] for j, i in enumerate(order[1:]))))
+    best = min(orders, key=lambda order: sum(cost[order[0]][i][j] for j, i in enumerate(order[1:])))
+    return list(best)
 
 
 def matched(group: Group, encoding: Encoding, truth: Truth) -> Truth:
