@@ -1,7 +1,7 @@
-"""How many objects there are: what the slots of small models hold after short training runs.
+"""Counting objects: small models are trained briefly, and it is judged what their slots hold.
 
-The first model has two slots, and each further one a slot more, until a slot is left without an object. A slot holds an
-object if it moves when the agent touches it, and only then.
+The first model has two slots, and each further model one slot more, until a slot is left without an object. A slot
+holds an object if its position moves when the agent touches it, and only then.
 Legend: b triples, k slots.
 """
 
@@ -52,7 +52,7 @@ class Count(NamedTuple):
 
     @property
     def found(self) -> list[Slot]:
-        """What is known of them."""
+        """The slots that hold an object, in the order of `indices`."""
         return [self.slots[i] for i in self.indices]
 
     @property
@@ -62,12 +62,12 @@ class Count(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether a slot is left, and objects explain the changes."""
+        """Whether a slot is left without an object, and the found objects explain the changes in W."""
         return len(self.found) < len(self.slots) and self.unexplained <= UNEXPLAINED
 
     @property
     def reason(self) -> str:
-        """Why there are so many."""
+        """The evidence for the number of objects, for the user."""
         if self.unknown:
             return "too few triples to count"
         if not self.found:
@@ -86,7 +86,7 @@ def steps_of(slots: int) -> int:
 def count(
     rows: Batch, scene: ObjectiveConfig, *, substeps: int = 1, enough: int = MOST, seed: int = 0, progress: bool = False
 ) -> Count | None:
-    """How many objects some vectors show; None if there are too few. See `count_objects`."""
+    """Count the objects that the vectors in `rows` show; None if there are too few rows. See `count_objects`."""
     kept, held = kept_and_held(rows, seed)
     if not countable(held):
         return None
@@ -107,7 +107,7 @@ def count_objects(
 ) -> Count:
     """Train small models on the vectors in `kept`, and judge their slots by `held`, both on the CPU.
 
-    The search ends with `enough` objects, or with a slot more than these.
+    The search ends once `enough` objects are found, or after the model with one slot more than `enough`.
     `watch` is called with the number of finished steps of all runs.
     """
     best, done = None, 0
@@ -154,7 +154,7 @@ def _run(model: "_Counting", kept: Batch, held: Batch, seed: int, watch: Callabl
 
 
 class _Split(Split):
-    """It takes its threshold only now and then: for small networks this is most of the cost of a step."""
+    """A split that updates its threshold only now and then: for small networks this is most of the cost of a step."""
 
     def __init__(self) -> None:
         super().__init__(window=WINDOW)

@@ -22,9 +22,9 @@ def evaluate(
 ) -> Scores:
     """Measure a representation on labelled triples it was not trained on; see `palpate.metrics.scores.Scores`.
 
-    One motion of the frame, the order of keypoints and the probe of a latent are fitted to true states: those of
-    `reference`, another labelled set, or else those of every second row of `labelled`. Several objects have one order
-    for all rows; if they look `alike`, each row has the order that fits best.
+    Three things are fitted to true states: one motion of the frame, the order of keypoints and the probe of a latent.
+    These states are those of `reference`, another labelled set, or else of every second row of `labelled`. Several
+    objects have one order for all rows; if they look `alike`, each row has the order that fits best.
     """
     if not isinstance(labelled, Labelled):
         raise ValueError(

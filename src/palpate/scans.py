@@ -17,7 +17,7 @@ LEAST = 1e-6  # spread of a number that varies
 def is_scan(o: Tensor) -> bool:
     """Whether neighbouring numbers of observations [N, r] are alike, and more so than others.
 
-    The first and the last number are not compared: the rays need not go all the way round.
+    The first and the last number are not compared: the rays need not cover the full circle.
     """
     if not FEWEST <= o.shape[1] <= MOST:
         return False
@@ -36,8 +36,8 @@ def _correlation(o: Tensor) -> Tensor:
 def is_carried(o: Tensor, o_next: Tensor) -> bool:
     """Whether moves change whole scans [N, r], not single rays.
 
-    A scanner beside the agent measures most rays as before, up to noise: the median change of a scan is far below the
-    mean. Seen from the agent everything moves.
+    If the scanner is fixed beside the agent, most rays hardly change: the median change of a scan's numbers is far
+    below their mean change. If the agent carries the scanner, nearly all rays change.
     """
     change = (o_next.double() - o.double()).abs()
     return bool(change.median(1).values.mean() >= DENSE * change.mean())
@@ -53,7 +53,7 @@ def turned_back(x: Tensor, rays: Tensor) -> Tensor:
 def direction_of_turns(o: Tensor, turn: Tensor, o_next: Tensor) -> float:
     """Whether turns [N] of the agent turn its scans [N, r]: 1 if rays are numbered counter-clockwise, -1 if clockwise.
 
-    0 if they do not turn, or if the rays do not go evenly all the way round.
+    0 if scans do not turn with the agent, or if the rays do not cover the full circle evenly.
     """
     if not is_scan(o):
         return 0.0

@@ -18,9 +18,9 @@ FIRST_RATE, LEAST_RATE = 0.2, 1e-3  # of hidden objects at first; of changes, an
 def explanation(distance: Tensor, radii: Tensor, cells: Tensor, changed: Tensor) -> Tensor:
     """Log-likelihood per triple `[r]` of changes [N], for each radius.
 
-    Paths nearer than the radius change the scene at one rate. Otherwise it changes if the object appears or vanishes;
-    in each cell it is hidden at a rate of its own. If it is hidden in both observations, the scene always changes or
-    never, whichever explains more. `cells` [2, N, c] has a 1 for the cell of o, and of o'.
+    Paths nearer than the radius change the scene at one rate. On other paths it changes if the object appears or
+    vanishes. Each cell has its own rate of hiding. If the object is hidden in both observations, the scene changes
+    always or never, whichever explains more. `cells` [2, N, c] is 1 for the cell of o and of o', else 0.
     """
     touching = distance < radii[:, None]  # [r, N]
     count = touching.sum(1)
@@ -45,7 +45,7 @@ def _hiding(free: Tensor, cells: Tensor, changed: Tensor, both: float) -> Tensor
             weight * torch.where(changed, (one - (1 - both) * together) / chance, (1 - both) * together / (1 - chance))
             for one in (first, second)
         ]
-        rate = (_summed(cells, hidden) + 0.5) / (seen + 2.0)  # few observations of a cell say little
+        rate = (_summed(cells, hidden) + 0.5) / (seen + 2.0)  # a prior: few observations of a cell are weak evidence
     return _chance(rate @ cells[0].mT, rate @ cells[1].mT, both)
 
 
@@ -61,7 +61,7 @@ def _summed(cells: Tensor, weights: list[Tensor]) -> Tensor:
 def cells_of(apart: Tensor) -> Tensor:
     """Cells `[N, c]` of positions [N, n] relative to the agent: 1 for the own cell, else 0.
 
-    Above `MOST_AXES` dimensions the axes along which positions vary most decide.
+    Above `MOST_AXES` dimensions, only the axes along which positions vary most are divided.
     """
     apart = apart[:, apart.var(0).topk(min(apart.shape[1], MOST_AXES)).indices.sort().values]
     n = apart.shape[1]

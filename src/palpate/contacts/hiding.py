@@ -1,7 +1,7 @@
 """Whether the agent hides the object now and then.
 
-Hiding depends on where the object is relative to the agent. So a rate of changes in each cell of relative positions
-must explain much more than one rate for all.
+Hiding depends on where the object is relative to the agent. So a rate of hiding for each cell of these positions must
+explain much more than one rate for all cells.
 """
 
 import torch

@@ -78,8 +78,8 @@ class Recent(nn.Module):
         self.since[index] = self.next
 
     def rows(self, index: int) -> Rows | None:
-        """The stored triples of an object; waits for the device. None while they are few, and while some are older than
-        an object that started anew."""
+        """The stored triples of an object; waits for the device. None while they are few, and while some are from
+        before the object started anew."""
         stored, since = int(self.next), int(self.since[index])
         if stored < FEWEST or (since > 0 and stored - since < WINDOW):
             return None

@@ -65,13 +65,13 @@ class Scenes(nn.Module):
         return self.contact(distances)
 
     def changed(self, contact: Tensor) -> Tensor:
-        """Whether any point of W has changed, `[b]` bool. Points with a single class count only if all have one."""
+        """Whether any point of W has changed, `[b]` bool. Points without two classes count only if none has two."""
         dips = torch.stack([self.split(i).valley > 0 for i in range(len(self))])
         return (contact & (dips | ~dips.any())).any(1)
 
     def share_of_changes(self) -> Tensor:
         """Share of the stored triples that have changed, `[]`."""
-        if len(self) == 1:  # its split knows, also if it judges each batch alone
+        if len(self) == 1:  # its split has the share also if it judges each batch alone
             return self.share[0]
         stored = torch.stack([self.split(i).distances for i in range(len(self))], 1)
         known = ~stored[:, 0].isnan()

@@ -25,14 +25,14 @@ FIRST_LEVEL, LEVEL, LEVELLED_BY = 1.0, 0.3, 0.4
 
 
 class Scout(nn.Module):
-    """A network that sees only the foreground of a backdrop, and outputs its position.
+    """A network whose input is only the foreground, and whose output is the object's position.
 
     The agent's position is added to the output. Relative to the agent, an object at rest moves by -a. So L_- over all
     triples, with contacts as outliers, finds the object up to a constant. How far the position moves identifies the
     contacts. The scout replaces W, because InfoNCE would identify pairs by the background.
 
-    The foreground lacks its surroundings, so the position is rough. phi_ext, which sees everything, follows the scout
-    at first. A trained model needs no scout.
+    The foreground lacks its surroundings, so the position is rough. phi_ext has the whole picture, and is trained to
+    follow the scout at first. A trained model needs no scout.
     """
 
     def __init__(self, config: ModelConfig, group: Group) -> None:

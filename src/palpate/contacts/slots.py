@@ -1,7 +1,7 @@
 """Which slots of a model hold an object: something that moves if the agent touches it, and only then.
 
-Several slots begin alike. Some come to hold nothing, a blend of objects, or the same object twice. These start anew, a
-few times: the others explain their own changes, so what remains is the object that is missing.
+Several slots begin alike. Some come to hold nothing, a blend of objects, or an object that another slot holds. These
+start anew, a few times. The other slots explain the changes of their objects, so the missing object remains.
 Legend: b batch, k slots.
 """
 
@@ -45,8 +45,10 @@ class Slot(NamedTuple):
 
 
 def judge_slots(distance: Tensor, length: Tensor, far: Tensor, visible: Tensor) -> tuple[list[Slot], Tensor]:
-    """What each slot of a trained model holds, from triples [N, k]: the distance of the path, the length of the slot's
-    motion, whether that is more than its body's radius, and whether the object is visible; and where it moved, [N, k].
+    """What each slot of a trained model holds, and in which triples it moved, `[N, k]` bool.
+
+    From triples [N, k]: the `distance` of the path, the `length` of the slot's motion, whether this is more than its
+    body's radius (`far`), and whether the object is `visible`.
     """
     slots, moved = [], torch.zeros_like(visible)
     for i in range(visible.shape[1]):

@@ -127,8 +127,9 @@ class Split(nn.Module):
 
         Training brings pairs without contact closer together than new ones. A threshold just above them gives false
         positives among new triples. If the new triples do not separate, only the low separation is stored. They also
-        show how well distances agree with geometry; on trained triples both fit the same mistakes. Few triples show
-        this with doubt: each share is estimated by the rule of succession, and is 1/2 without any.
+        show how well distances agree with geometry. Trained triples agree too well, because both fit their
+        mistakes. Few held-out triples are weak evidence, so each share is estimated by the rule of succession; it is
+        1/2 without any.
         `touching` [N] bool: whether geometry predicts a contact for them; None if it cannot.
         """
         expected = None if touching is None else touching.to(self.touching.dtype)

@@ -1,7 +1,7 @@
 """Witnesses of a change: distances in W and, once positions are accurate, distances between an object's positions.
 
-W separates scenes that differ much; it need not resolve small pushes. Positions resolve them, but they are learned from
-contacts, and W finds the first ones.
+W separates scenes that differ much; it need not resolve small pushes. Positions resolve them. But positions are learned
+from contacts, and W finds the first contacts.
 Legend: b batch, k objects, m dimension of W, n ambient dimension.
 """
 
@@ -59,8 +59,8 @@ class Witnesses(nn.Module):
         """Probability `[b, k]` that each object has changed, for points of W [b, s, m] and positions [b, k, n].
 
         In training the splits store the distances. `touching` [b, k] bool: whether geometry predicts a contact. `odds`
-        [b, k]: log-odds that each object has changed if it were alone; `surer` as in `responsibility`. Otherwise the
-        witness decides that a user sees, with thresholds that held-out triples may have set.
+        [b, k]: log-odds that each object has changed if it were alone; `surer` as in `responsibility`. Outside of
+        training the witness of `by_position` decides, with thresholds that held-out triples may have set.
         """
         by_scene = self.scenes.changed(
             self.scenes.observe(w, w_next, touching.any(1, keepdim=True).expand(w.shape[:2]))
@@ -104,7 +104,7 @@ class Witnesses(nn.Module):
 
     @property
     def own_labels(self) -> Tensor:
-        """Which objects have labels of their own, `[k]` bool: not those that share the changes that W sees."""
+        """Which objects have labels of their own, `[k]` bool. The others share the changes that W finds."""
         return self.lead | (len(self) == 1)
 
     @property

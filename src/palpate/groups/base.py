@@ -20,7 +20,7 @@ class Group(ABC):
     turn_width = 0  # the last numbers of an action, which turn the agent
     freedom = "translation"  # of the frame, in words
     bearings = False  # whether positions are directions from a pivot, as points of the unit circle
-    led = False  # whether a network also outputs a landmark, which leads to the heading
+    led = False  # whether a network also outputs a landmark, from which it learns features of the heading
     own_zero = False  # whether headings have a zero of their own, which no positions determine
 
     @property
@@ -43,8 +43,8 @@ class Group(ABC):
         return raw
 
     def landmark(self, raw: Tensor) -> Tensor:
-        """Where an agent that turns sees a landmark, a point at rest, along its own axes: `[..., n]`, for a network's
-        output [..., width]."""
+        """The position `[..., n]` of a landmark, a resting point, along the own axes of an agent that turns, for a
+        network's output [..., width]."""
         return raw[..., self.pose_width :]
 
     def flaw(self, z: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ class Group(ABC):
         return self.displacement(a).square().sum(-1)
 
     def usual(self, a: Tensor) -> float:
-        """How far usual ones of these actions lead, in the unit of lengths, which is this length as a rule."""
+        """Root mean square of these actions, in the unit of lengths; 1 if the actions define this unit."""
         return 1.0
 
     def difference(self, position: Tensor, other: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class Group(ABC):
 
     @abstractmethod
     def identity(self) -> Tensor:
-        """The frame, a vector, whose motion leaves every position where it is."""
+        """The frame, as a vector of numbers, that moves no position."""
 
     @abstractmethod
     def frame(self, learned: Tensor, true: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """What rigid motions of the plane and of space share: agents that turn, with actions in their own frame.
 
 A pose is the position followed by the numbers of the heading. A complete action is the displacement along the agent's
-axes before the move, followed by the numbers of the turn. A frame is a translation, and the turn before it.
+axes before the move, followed by the numbers of the turn. A frame is a translation and a turn; it turns first.
 """
 
 from abc import abstractmethod

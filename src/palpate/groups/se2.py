@@ -25,9 +25,9 @@ WIDEST = 6.0  # radians: of an arc that turns farther, the chord is nearly 0 and
 class SE2(PlanarPoses):
     """Poses and moves in the plane.
 
-    During a motion "arc" the agent drives and turns at a constant rate. During a "straight" one it drives ahead, and
-    turns before or after. Actions (forward, turn) then lead along the heading before the move. Where the turn sweeps
-    with a long agent, a straight one turns after driving.
+    With motion "arc" the agent drives and turns at once, at a constant rate. With "straight" it drives, and turns
+    before or after; actions (forward, turn) then lead along the heading before the move. For a long agent, which
+    touches what its turn sweeps, "straight" means that it drives first.
     """
 
     n, pose_width, turn_width = 2, 4, 1

@@ -27,8 +27,8 @@ WIDEST = 6.0  # radians: of a screw motion that turns farther, the displacement 
 class SE3(RigidMotions):
     """Poses and moves in space.
 
-    During a motion "arc" the agent moves and turns at a constant rate, so its path is a screw motion. During a
-    "straight" one it moves along the axes that it has before the move, and turns before or after.
+    With motion "arc" the agent moves and turns at once, at a constant rate, so its path is a screw motion. With
+    "straight" it moves along the axes that it has before the move, and turns before or after.
     """
 
     n, pose_width, action_width, turn_width = 3, 9, 6, 3

@@ -16,7 +16,8 @@ from palpate.groups.base import Group
 class Substeps(Group):
     """A group whose actions are sequences of `count` sub-steps, each an action of another group: `[..., m w]`.
 
-    A sequence acts like the composition of its parts, and this is its complete action. Only the path needs the parts.
+    A sequence moves the agent as the composition of its parts does; this is its complete action. Only the path needs
+    the parts.
     """
 
     def __init__(self, group: Group, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Our method for sensors on the agent: what stands still moves, seen from the agent, by the inverse of the action.
+"""Our method for sensors on the agent: along the agent's axes, a resting point moves by the inverse of the action.
 
     L = L_int + L_cont + L_reach + L_contact + L_-
 
@@ -6,8 +6,8 @@ phi_ext outputs where the object is along the agent's axes, and the action moves
 L_cont is InfoNCE on these positions: no W is needed, since positions already are what W would have to learn. How far
 they move identifies the contacts.
 
-A scanner that turns with the agent sees the same room in as many ways as there are headings. phi_ext gets each scan
-turned back by the learned heading, in whole rays, so that all look alike.
+If a scanner turns with the agent, the same place has a different scan for each heading. So phi_ext gets each scan
+turned back by the learned heading, in whole rays.
 Legend: b batch, k objects, n ambient dimension, r rays.
 """
 
@@ -40,7 +40,7 @@ FADES = (0.5, 0.7)
 
 
 class Carried(Geometric):
-    """phi_int and phi_ext. A fixed point of the world agrees with all triples, but InfoNCE gains nothing from it."""
+    """phi_int and phi_ext. A fixed point, such as one of a wall, fits all triples, but does not lower InfoNCE."""
 
     # InfoNCE does not measure positions; in L_- one missed contact outweighs the rest.
     not_judged = frozenset({"contrast", "reach", "stay"})
@@ -80,8 +80,8 @@ class Carried(Geometric):
         return (*both, self.inputs.scaled(batch.a), *batch.journey)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-        """The losses. Both poses come from one estimate and the action, so an error of the agent moves an object in o
-        and in o' alike, and does not look like a motion."""
+        """The losses. One estimate and the action give both poses of the agent. So an error of the estimate moves the
+        object in o and in o' alike, and does not look like a motion."""
         raw, raw_next, ext, ext_next, a, *journey = outputs
         z_int, z_int_next = self.group.pose(raw), self.group.pose(raw_next)
         start = self.start(z_int, a, z_int_next)
