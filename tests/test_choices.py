@@ -95,6 +95,12 @@ def test_steps_and_batches_follow_the_triples(about: dict[str, Any], steps: int,
     assert (found["steps"], found["batch_size"]) == (steps, batch)
 
 
+def test_fresh_vectors_of_an_agent_that_turns_come_in_larger_batches() -> None:
+    about = FRESH | VECTOR
+    assert chosen({"group": "se2"}, **about)["batch_size"] == 2 * chosen(**about)["batch_size"] == 256
+    assert chosen({"group": "se2"}, **FRESH)["batch_size"] == 128  # pictures
+
+
 @pytest.mark.parametrize(
     ("about", "augment"),
     [

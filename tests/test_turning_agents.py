@@ -109,6 +109,24 @@ def test_objects_wait_for_an_agent_that_turns() -> None:
     assert model.follows(z, batch.a, z) == 0
 
 
+def test_headings_count_as_much_as_positions_once_poses_follow() -> None:
+    """And a quarter as much before; a model in use has the plain L_int."""
+    scene = ObjectiveConfig(body="ball", refine=False, rest_floor=0.1, group="se2")
+    model = build(ModelConfig(**CAMERA, actions=3, objective=scene))  # type: ignore[arg-type]
+    assert isinstance(model, Located)
+    group, draw = SE2(), torch.Generator().manual_seed(0)
+    z, a, point = group.posed(torch.randn(64, 3, generator=draw)), torch.randn(64, 3, generator=draw), torch.zeros(2)
+    after = group.act(z, a)
+    for turn, follows in ((0.01, 1.0), (2.5, 0.0)):
+        wrong = torch.cat((after[:, :2], rotated(after[:, 2:], unit(torch.tensor(turn)))), 1)
+        raw, raw_next = (torch.cat((pose, group.seen(z_true, point)), 1) for pose, z_true in ((z, z), (wrong, after)))
+        chord2 = 4 * math.sin(turn / 2) ** 2
+        model.train()
+        assert float(model.agent_term(raw, a, raw_next, ())) == pytest.approx((1 + 3 * follows) / 4 * chord2, rel=1e-2)
+        model.eval()
+        assert float(model.agent_term(raw, a, raw_next, ())) == pytest.approx(chord2 / 4, rel=1e-3)
+
+
 @pytest.mark.slow
 @UNTRAINED
 def test_own_frame_actions_taken_for_displacements_are_not_trusted() -> None:

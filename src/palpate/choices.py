@@ -66,7 +66,7 @@ def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choic
             add("learning_rate", SMALL_RATE, "small CNNs learn faster from fresh triples")
         elif given.get("group", "translations") != "translations":
             add("learning_rate", SMALL_RATE, "small CNNs find headings sooner")
-    add("batch_size", *_batch_size(facts))
+    add("batch_size", *_batch_size(facts, given))
     add("steps", *_steps(facts, encoder, optimizer))
     add("augment", *_augment(facts, encoder, traits))
     moves = add("chosen_moves", *_chosen_moves(facts, traits))
@@ -119,8 +119,10 @@ def _optimizer(encoder: str, traits: Traits) -> tuple[str, str]:
     return "muon", "it learns positions faster"
 
 
-def _batch_size(facts: Facts) -> tuple[int, str]:
+def _batch_size(facts: Facts, given: Mapping[str, Any]) -> tuple[int, str]:
     if facts.triples is None:
+        if not facts.picture and given.get("group", "translations") != "translations":
+            return 256, "headings gain from more triples, and numbers cost little"
         return 128, "fresh triples at every step"
     most = 128 if facts.picture else 256
     batch = max(2, min(most, facts.triples // FEWEST_BATCHES))

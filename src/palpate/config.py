@@ -158,7 +158,8 @@ class TrainingConfig:
     steps: int | None = None
     """Optimiser steps. Default: 2500 for fresh triples and for ResNets, else by the number of triples."""
     batch_size: int | None = None
-    """Triples per step. Default: 128, or 256 for a data set of vectors; less if it is small."""
+    """Triples per step. Default: 128, or 256 for a data set of vectors and for vectors of agents that turn; less if a
+    data set is small."""
     optimizer: Optimizer | None = None
     """Optimiser of the matrices inside the networks; AdamW updates everything else. Default: muon where ResNets or MLPs
     learn positions, else adamw."""

@@ -17,7 +17,13 @@ from palpate.contacts.witnesses import Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Encoding, Examination, Model, Threshold
 from palpate.networks import Branch, make_encoder
-from palpate.objectives.equivariance import chain_equivariance, equivariance, landmark_equivariance, stillness
+from palpate.objectives.equivariance import (
+    chain_equivariance,
+    equivariance,
+    heading_equivariance,
+    landmark_equivariance,
+    stillness,
+)
 from palpate.objectives.paper import stay
 from palpate.objects import ObjectHead, Objects
 from palpate.refine import Correction
@@ -56,8 +62,9 @@ class Located(Model):
             return each.mean()
         seen, seen_next = self.group.landmark(raw), self.group.landmark(raw_next)
         # A landmark is harder to place than a pose, and not needed once poses follow the actions.
-        led = 1 - self.follows(z_int, a, z_int_next)
-        each = each + led * landmark_equivariance(self.group, seen, a, seen_next)
+        follows = self.follows(z_int, a, z_int_next)
+        each = each + (1 - follows) * landmark_equivariance(self.group, seen, a, seen_next)
+        each = each + follows * heading_equivariance(self.group, z_int, a, z_int_next)
         return each.mean() + stillness(self.group, z_int, a, z_int_next)
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ from palpate.groups.base import Group
 
 LEAST_MOVE = 0.25  # least mean squared motion of poses, relative to that of the actions
 STILL_WEIGHTS = (4.0, 1.0)  # of positions, and of headings
+LAST_HEADING = 0.75  # added to the headings' weight in L_int, 1/4, in the end
 
 
 def equivariance(group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
@@ -25,6 +26,15 @@ def landmark_equivariance(group: Group, seen: Tensor, a: Tensor, seen_next: Tens
     such solution. So the network learns features of the heading early.
     """
     return (seen_next - group.seen(group.reached(a), seen)).square().sum(-1)
+
+
+def heading_equivariance(group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
+    """What L_int lacks for headings to count as much as positions, `[b]`.
+
+    An addition to the paper, for agents that turn. A wrong heading moves the end of a usual displacement, whose length
+    is 1, as far as the axes. But positions are learned first, and headings from them.
+    """
+    return LAST_HEADING * group.moved2(z_int_next, group.act(z_int, a))[..., 1]
 
 
 def stillness(group: Group, z_int: Tensor, a: Tensor, z_int_next: Tensor) -> Tensor:
