@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 from functools import partial
@@ -384,6 +385,20 @@ class TestKeypoints:
         )
         assert scores.swap_rate == 1
         assert scores.l_test == pytest.approx(4 * float((truth.agent - truth.object).square().sum(-1).mean()), rel=1e-4)
+
+    @pytest.mark.parametrize("objects", [1, 2, 3])
+    def test_swapped_rows_are_those_that_a_search_over_all_orders_finds(self, objects: int) -> None:
+        draw = torch.Generator().manual_seed(objects)
+        points = torch.rand(200, objects + 1, 2, generator=draw)
+        learned = points + 0.2 * torch.randn(points.shape, generator=draw)
+        encoding = Encoding(agent=learned[:, 0], objects=learned[:, 1:])
+        truth = Truth(agent=points[:, 0], object=points[:, 1:], contact=torch.zeros(200, objects, dtype=torch.bool))
+        apart, true = learned[:, None] - learned[:, :, None], points[:, 1:] - points[:, :1]
+        orders = list(itertools.permutations(range(objects + 1)))
+        sums = [(apart[:, order[0], list(order[1:])] - true).square().sum((1, 2)) for order in orders]
+        expected = torch.stack(sums[1:]).amin(0) < sums[0]
+        assert 0 < expected.sum() < 200
+        assert torch.equal(reading.mistaken(Translations(2), encoding, truth), expected)
 
     def test_swaps_are_counted_and_cost(self) -> None:
         truth = random_truth()

@@ -166,6 +166,17 @@ def test_a_failed_count_does_not_lose_the_model(
     assert palpate.load(tmp_path / "run").facts["quality"]["objects"] == 1
 
 
+def test_a_stopped_count_without_a_folder_does_not_lose_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*rows: Any, **options: Any) -> Count:
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr(counting, "count_objects", stop)
+    monkeypatch.setattr(counting, "STEPS", 4)  # no longer than the run
+    with pytest.warns(UserWarning, match="stopped while objects were counted; the model is complete"):
+        model = palpate.fit(Mixed(2), **TINY)
+    assert model.facts["quality"]["counted"] is None
+
+
 def test_auto_is_refused_where_several_objects_are() -> None:
     with pytest.raises(ValueError, match="objects is 'auto'; leave it out: several objects are not found in pictures"):
         palpate.fit("palpate/SpritesMany-v0", objects="auto", **TINY)

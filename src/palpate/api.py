@@ -201,8 +201,9 @@ def fit(
             try:
                 quality = replace(quality, counted=_counted_after(opened, model, settled.seed, progress))
             except Interrupted:
-                where = "" if folder is None else f"; the model is saved in {folder}"
-                raise Interrupted(f"stopped while objects were counted{where}") from None
+                if folder is not None:
+                    raise Interrupted(f"stopped while objects were counted; the model is saved in {folder}") from None
+                warnings.warn("stopped while objects were counted; the model is complete", stacklevel=2)
             keep(quality)
         if quality is not None and ranks.first:
             _show(quality, progress)

@@ -457,11 +457,12 @@ def test_held_out_triples_show_how_far_distances_agree_with_geometry(rows: int, 
     assert split.above.tolist() == pytest.approx(above)
 
 
+@pytest.mark.parametrize("count", [100, 1000])
 @pytest.mark.parametrize(("agreed", "most"), [(True, 0.6), (False, 1.0)])
 def test_distances_of_new_triples_are_doubted_if_geometry_explains_only_the_trained_ones(
-    agreed: bool, most: float
+    agreed: bool, most: float, count: int
 ) -> None:
-    split, rows, held_out = Split(), torch.arange(1024), torch.arange(100)
+    split, rows, held_out = Split(), torch.arange(1024), torch.arange(count)
     touching = rows % 2 == 0
     far = touching if agreed else rows % 4 < 2
     split.update(torch.where(far, 1.0, 1e-4), torch.full((1024,), 1e-4), touching)

@@ -69,6 +69,7 @@ class Split(nn.Module):
         self.slope = nn.Buffer(torch.full((), STEEP))  # of the log-odds of a contact
         self.above = nn.Buffer(torch.zeros(2))  # the `agreement` with geometry
         self.predicted = nn.Buffer(torch.zeros(()))  # share of paths that geometry predicts to touch
+        self.explained = nn.Buffer(torch.tensor(False))  # whether geometry explains the distances of trained triples
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -97,6 +98,8 @@ class Split(nn.Module):
             ordered = unrelated.sort().values  # NaN, the empty slots, come last
             self.smallest.copy_(ordered.gather(0, rank[None])[0].clamp(min=SMALLEST))
         self._judge(self.scaled(distances.nan_to_num(1.0)), known, touching)
+        if touching is not None:
+            self.explained.copy_(self.youden >= TELLING)
         if not self.window:
             self.valley.copy_(self._stored_valley())
 
@@ -184,21 +187,13 @@ class Split(nn.Module):
         """P(contact) for distances d_W `[b]` and a contact share of 1/2; device work only.
 
         It is 1/2 at the threshold, with the slope of two equally wide normal classes that have the means and the spread
-        of the stored distances. If geometry explains the stored distances, its agreement bounds the probability.
+        of the stored distances. If geometry explains the trained triples, its agreement with new ones bounds the
+        probability: if these disagree, it is their distances that are uncertain, and not geometry.
         """
         p = torch.sigmoid((self.scaled(distances) - self.threshold) * self.slope)
         touch, other = self.above.unbind()
         least, most = (1 - touch) / (2 - touch - other).clamp(min=1e-6), touch / (touch + other).clamp(min=1e-6)
-        return torch.where(self.explained(), p.clamp(least, most), p)
-
-    def explained(self) -> Tensor:
-        """Whether geometry explains the stored distances; device work only.
-
-        A few held-out triples are not stored. If they alone disagree, it is the distances of new triples that are
-        uncertain, and not geometry.
-        """
-        shares, _ = agreement(self.scaled(self.distances.nan_to_num(1.0)), self.touching, self.threshold)
-        return shares[0] - shares[1] >= TELLING
+        return torch.where(self.explained, p.clamp(least, most), p)
 
     @property
     def youden(self) -> Tensor:

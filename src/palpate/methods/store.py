@@ -17,7 +17,7 @@ from palpate.methods.base import Model
 from palpate.methods.contact import Contact
 from palpate.traits import METHODS, method_class
 
-FORMAT_VERSION = 16  # no other is read
+FORMAT_VERSION = 17  # no other is read
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 NEW_WEIGHTS = ".model.safetensors.new"  # until `config.json` is replaced; a killed process may leave them
 

@@ -85,10 +85,20 @@ def matched(group: Group, encoding: Encoding, truth: Truth) -> Truth:
 def mistaken(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     """Rows [N] bool for which another order of all learned points, the agent's among them, is nearer to the truth."""
     cost = exchanged2(group, encoding, truth)  # [N, agent, object, true]
-    true = torch.arange(cost.shape[3])
-    present, *others = itertools.permutations(range(cost.shape[1]))  # the first one changes nothing
-    ours, *rest = (cost[:, order[0], list(order[1:]), true].sum(1) for order in (present, *others))
-    return torch.stack(rest).amin(0) < ours
+    points, true = cost.shape[1], cost.shape[3]
+    ours = sum((cost[:, 0, i + 1, i] for i in range(true)), cost.new_zeros(len(cost)))
+    least = torch.full_like(ours, float("inf"))
+    for agent in range(points):
+        found = {frozenset([agent]): cost.new_zeros(len(cost))}  # least sums by the points that are in use
+        for i in range(true):
+            more: dict[frozenset[int], Tensor] = {}
+            for used, total in found.items():
+                for point in set(range(points)) - used:
+                    after, here = used | {point}, total + cost[:, agent, point, i]
+                    more[after] = torch.minimum(more[after], here) if after in more else here
+            found = more
+        least = torch.minimum(least, found[frozenset(range(points))])
+    return least < ours
 
 
 def aligned(
