@@ -172,8 +172,9 @@ def test_a_stopped_count_without_a_folder_does_not_lose_the_model(monkeypatch: p
 
     monkeypatch.setattr(counting, "count_objects", stop)
     monkeypatch.setattr(counting, "STEPS", 4)  # no longer than the run
-    with pytest.warns(UserWarning, match="stopped while objects were counted; the model is complete"):
+    with warnings.catch_warnings(record=True, action="always") as shown:
         model = palpate.fit(Mixed(2), **TINY)
+    assert "stopped while objects were counted; the model is complete" in [str(warning.message) for warning in shown]
     assert model.facts["quality"]["counted"] is None
 
 
