@@ -254,7 +254,7 @@ def test_unknown_option(seen_id: str) -> None:
     with pytest.raises(ValueError, match=says):
         world(seen_id, sice=32)
     with pytest.raises(ValueError, match=says):
-        make(seen_id, sice=32)
+        make(Case(seen_id), sice=32)
     flag = "background" if seen_id in SPRITES else "shadows"
     with pytest.raises(ValueError, match=f"{flag} is 'no'; allowed is True or False"):
         world(seen_id, **{flag: "no"})
