@@ -24,6 +24,7 @@ from palpate.findings import Finding
 from palpate.groups.translations import Translations
 from palpate.inputs import Inputs
 from palpate.methods.contact import Contact
+from palpate.ranks import Ranks
 from palpate.representation import Representation
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted
@@ -138,6 +139,11 @@ class TestData:
         still = Transitions(observation=o, action=np.zeros((COUNT, 2)), next_observation=o)
         with pytest.raises(ValueError, match="all actions are zero: nothing moved"):
             palpate.fit(still, **SHORT)
+
+    def test_ranks_on_another_kind_of_device(self) -> None:
+        elsewhere = Ranks(0, 2, torch.device("cuda", 0))
+        with pytest.raises(ValueError, match=r"^the ranks are on 'cuda', but device is 'cpu'; both must be the same$"):
+            palpate.fit(vectors(), ranks=elsewhere, device="cpu")
 
     def test_a_line_needs_the_radius(self) -> None:
         with pytest.raises(ValueError, match="actions have one dimension"):

@@ -120,6 +120,10 @@ def fit(
     progress = progress and ranks.first
     demand_place(place, resume=resume, overwrite=overwrite)
     device = training_device(asked.training)
+    if ranks.device is not None and ranks.device.type != device.type:
+        raise ValueError(
+            f"the ranks are on {ranks.device.type!r}, but device is {device.type!r}; both must be the same"
+        )
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
     require_group(opened, asked.scene, traits)

@@ -56,9 +56,14 @@ def started(variables: Mapping[str, str] = os.environ) -> Started | None:
             int(variables["LOCAL_RANK"]), here, int(variables["WORLD_SIZE"]) // here, TorchElasticEnvironment
         )
     elif "SLURM_STEP_NUM_TASKS" in variables:  # unset in a batch script, whose commands are started once
-        machines = int(variables["SLURM_STEP_NUM_NODES"])
-        here = int(variables["SLURM_STEP_NUM_TASKS"]) // machines
-        found = Started(int(variables["SLURM_LOCALID"]), here, machines, SLURMEnvironment)
+        tasks, machines = int(variables["SLURM_STEP_NUM_TASKS"]), int(variables["SLURM_STEP_NUM_NODES"])
+        here = int(variables.get("SLURM_NTASKS_PER_NODE", 0))
+        if tasks > 1 and tasks != here * machines:
+            raise ValueError(
+                f"the number of Slurm tasks is {tasks}, that of machines {machines}; start the same number on each, "
+                "and give it as srun --ntasks-per-node, without --ntasks"
+            )
+        found = Started(int(variables["SLURM_LOCALID"]), tasks // machines, machines, SLURMEnvironment)
     else:
         return None
     return found if found.ranks > 1 else None
@@ -192,10 +197,11 @@ def joined(kind: str) -> Iterator[Ranks]:
         yield ALONE
         return
     if kind == "cuda":
-        if found.here > torch.cuda.device_count():
+        if found.here > (seen := torch.cuda.device_count()):
+            slurm = "; leave out --gpus-per-task, with which it sees only its own, and give --gpus-per-node"
             raise ValueError(
-                f"{found.here} ranks were started on a machine with {torch.cuda.device_count()} GPUs; each rank "
-                "needs one of its own"
+                f"{found.here} ranks were started on this machine, and one of them sees {seen} of its GPUs; each needs "
+                f"one of its own{slurm if found.environment is SLURMEnvironment else ''}"
             )
         torch.cuda.set_device(found.place)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else each rank reports that it is there
@@ -247,9 +253,9 @@ class _Statistics(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        gradient, at = gradient.contiguous(), ctx.ranks.index
-        distributed.all_reduce(gradient)
-        return gradient[at : at + 1], None
+        total, at = gradient.clone(memory_format=torch.contiguous_format), ctx.ranks.index
+        distributed.all_reduce(total)
+        return total[at : at + 1], None
 
 
 class WholeBatchNorm(torch.nn.BatchNorm2d):

@@ -27,6 +27,7 @@ from palpate.disk import Busy, alone
 from palpate.exploring import explore as module
 from palpate.exploring.doubts import LeastCertain, canonical
 from palpate.exploring.rounds import CHOSEN, RANDOM, Table, stops
+from palpate.ranks import ALONE
 
 FIT: dict[str, Any] = {"steps": 2, "evaluate_every": 1, "checkpoint_every": 1}
 SMALL: dict[str, Any] = {"first": 128, "rounds": 2, "fit": FIT, "device": "cpu", "progress": False}
@@ -310,6 +311,7 @@ class TestRefusals:
             ({"fit": {"stepps": 3}}, "fit holds 'stepps', which is not a setting of palpate.fit; did you mean 'steps'"),
             ({"fit": {"chosen_moves": 0.3}}, "fit holds 'chosen_moves', .* for all models; give it to explore itself"),
             ({"fit": {"watch": print}}, "fit holds 'watch', .* for all models; leave it out"),
+            ({"fit": {"ranks": ALONE}}, "fit holds 'ranks', .* for all models; leave it out"),
             ({"fit": {"method": "vae"}}, "predict no contacts, so that no move can be chosen"),
             ({"fit": {"steps": -1}}, r"steps is -1; allowed is 1 to 2\*\*62"),
             ({"fit": {"batch_size": 127}}, "after the first round: there are 128 triples for batches of 127"),

@@ -3,21 +3,26 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning_fabric.plugins.environments import LightningEnvironment
 from torch import Tensor, nn
 from toys import BATCH, feed, make_model, resident, select_at_once, settings, stop_at
 
 from palpate import ranks as module
+from palpate.cli import together
 from palpate.cli.together import run_together
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.labelled import LabelledBatch
 from palpate.data.transitions import Batch
+from palpate.interrupts import interrupt_between_steps
 from palpate.methods.store import build
 from palpate.ranks import ALONE, STARTED_BY_US, Ranks, joined, started
 from palpate.runlog import read_log
@@ -240,6 +245,81 @@ def test_a_rank_that_dies_ends_the_run_with_a_usable_checkpoint(tmp_path: Path) 
     assert apart(wanted, mine) < 0.05 * apart(wanted, start)
 
 
+def placed(watch: Any, folder: Path) -> None:
+    (folder / "machine").write_text(str(LightningEnvironment().node_rank()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["NODE_RANK", "GROUP_RANK"])
+def test_the_number_of_a_machine_is_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "1")
+    run_together(1, partial(placed, folder=tmp_path))
+    assert (tmp_path / "machine").read_text() == "0"
+
+
+def finishing(watch: Any, number: signal.Signals) -> None:
+    """A run that the parent interrupts too late."""
+    with interrupt_between_steps() as interrupted:
+        os.kill(os.getppid(), number)
+        while not interrupted():
+            time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_in_the_last_steps_is_not_forgotten(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_together(1, partial(finishing, number=number))
+
+
+def test_a_rank_without_a_parent_stops_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "setsid")
+    monkeypatch.setattr(together, "short_warnings", lambda: None)
+    ours, theirs = Pipe()
+    ours.close()
+    asked = []
+
+    def work(watch: Any) -> None:
+        with interrupt_between_steps() as interrupted:
+            for step in range(3):
+                watch(step, {})
+            asked.append(interrupted())
+
+    with pytest.raises(BrokenPipeError):
+        together._serve(theirs, True, work)
+    assert asked == [True]
+
+
+def slurm(tasks: int, machines: int, **more: str) -> dict[str, str]:
+    return {
+        "SLURM_STEP_NUM_TASKS": str(tasks),
+        "SLURM_STEP_NUM_NODES": str(machines),
+        "SLURM_LOCALID": "3",
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        slurm(2, 1),
+        slurm(3, 2, SLURM_NTASKS_PER_NODE="2"),
+        slurm(2, 1, SLURM_NTASKS_PER_NODE="4"),  # of the batch script
+    ],
+)
+def test_slurm_must_know_the_ranks_of_a_machine(variables: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="start the same number on each, and give it as srun --ntasks-per-node"):
+        started(variables)
+
+
+def test_each_rank_sees_all_gpus_of_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in slurm(4, 1, SLURM_NTASKS_PER_NODE="4").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"sees 1 of its GPUs.* leave out --gpus-per-task"), joined("cuda"):
+        pass
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
@@ -247,7 +327,8 @@ def test_a_rank_that_dies_ends_the_run_with_a_usable_checkpoint(tmp_path: Path) 
         ({STARTED_BY_US: "2", "LOCAL_RANK": "1", "SLURM_STEP_NUM_TASKS": "9"}, (1, 2, 1)),
         ({"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"}, (1, 4, 2)),
         ({"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "1"}, None),
-        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "3"}, (3, 4, 2)),
+        (slurm(8, 2, SLURM_NTASKS_PER_NODE="4"), (3, 4, 2)),
+        (slurm(1, 1), None),
         ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, None),  # a batch script without srun
     ],
 )

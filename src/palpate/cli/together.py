@@ -4,9 +4,11 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from palpate.cli.outcome import short_warnings
+from palpate.interrupts import terminations_interrupt
 from palpate.ranks import STARTED_BY_US
 from palpate.training.loop import Interrupted
 from palpate.training.notes import NonFiniteLoss
@@ -18,12 +20,19 @@ Watch = Callable[[int, dict[str, float]], None]
 Ends = dict[Worker, Exception | None]  # how ranks ended, in this order; None: they finished
 
 
+@terminations_interrupt()
 def run_together(count: int, work: Callable[[Watch], None]) -> None:
     """Call `work`, which is pickled, in `count` processes. One error ends them all, and is raised.
 
-    After Ctrl-C they save their run.
+    After Ctrl-C or SIGTERM they save their run. KeyboardInterrupt is raised if they were not training, or finished.
     """
-    variables = {STARTED_BY_US: str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    variables = {
+        STARTED_BY_US: str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        "NODE_RANK": "0",  # other launchers set it and GROUP_RANK, perhaps to another machine's number
+        "GROUP_RANK": "0",
+    }
     threads = max(1, available_cores() // count)
     team: list[Worker] = []
     ends: Ends = {}
@@ -35,10 +44,9 @@ def run_together(count: int, work: Callable[[Watch], None]) -> None:
     except KeyboardInterrupt:
         for worker in team:
             worker.process.terminate()  # while they train, they finish a step and save
-        try:
+        with suppress(WorkerError):  # they were not training
             _wait(team, ends)
-        except WorkerError:  # they were not training
-            raise KeyboardInterrupt from None
+        raise
     finally:
         dismiss(team, at_once=any(ends.values()) or len(ends) < count)
 
@@ -79,9 +87,12 @@ def _serve(pipe: Connection, first: bool, work: Callable[[Watch], None]) -> None
     if hasattr(os, "setsid"):
         os.setsid()  # the terminal sends Ctrl-C to the parent alone, which ends the ranks
     short_warnings()
+    abandoned = False
 
     def watch(step: int, readings: dict[str, float]) -> None:
-        if pipe.poll():  # the parent is gone
+        nonlocal abandoned
+        if not abandoned and pipe.poll():  # the parent is gone
+            abandoned = True  # a second signal would end the run at once
             signal.raise_signal(signal.SIGINT)
 
     end: Exception | None = None

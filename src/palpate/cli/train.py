@@ -69,7 +69,7 @@ class Train:
 
     def __call__(self) -> None:
         from palpate.plan import Asked
-        from palpate.runlog import demand_place
+        from palpate.ranks import started
 
         if (self.data is None) == (self.env is None):
             both = "" if self.data is None else ", not both"
@@ -82,7 +82,8 @@ class Train:
             name, value = next(iter(of_log.items()))
             raise ValueError(f"{name} is {value!r}, but the triples come from a world; it is for a log of --data")
         _ = Asked(method=self.method, objective=self.objective, scene=self.scene).name  # refuses unknown names
-        demand_place(self.out, resume=self.resume, overwrite=self.force)
+        if started() is None:  # else the folder may be on another machine
+            self._demand_place()
         self._start()
 
     def _start(self) -> None:
@@ -127,6 +128,8 @@ class Train:
         from palpate.pictures import illustrate
         from palpate.training.loop import training_device
 
+        if ranks.first:
+            self._demand_place()
         with nullcontext() if self.data is None else open_log(self.data, self.reading) as triples:
             source: Any = self.data if triples is None or not triples.recipe else triples
             if self.env is not None:
@@ -156,6 +159,11 @@ class Train:
             print(f"\n{scores}\n")
         print(f"Read     {self.out / 'report.html'}")
         print(f"Load it with palpate.load({str(self.out)!r})")
+
+    def _demand_place(self) -> None:
+        from palpate.runlog import demand_place
+
+        demand_place(self.out, resume=self.resume, overwrite=self.force)
 
     @property
     def _options(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ STEERED = 2000  # triples from which steering is fitted
 POSE_ROWS = 64  # observations whose poses are computed at a time
 LEAST_EXPLAINED = 0.5  # share of the displacements' variance that commands must explain
 EXPLORES = ("out", "seed", "device", "resume", "overwrite", "progress", "chosen_moves")  # arguments of `explore`
-OURS = (*EXPLORES, "data", "watch")  # settings of `fit` that are set here
+OURS = (*EXPLORES, "data", "watch", "ranks")  # settings of `fit` that are set here
 
 
 def explore(
