@@ -253,6 +253,6 @@ def test_a_fork_of_a_process_that_has_drawn_says_so() -> None:
         "    os._exit(7)\n"
         "os._exit(0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 7, done.stderr
     assert "was forked from one that had drawn pictures" in done.stdout

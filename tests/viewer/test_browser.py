@@ -75,7 +75,7 @@ class Looks:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+            process.communicate(timeout=600)
 
 
 @pytest.fixture
