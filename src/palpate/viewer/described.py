@@ -8,7 +8,7 @@ from palpate.disk import from_json
 from palpate.findings import Finding
 from palpate.verdicts import MEANINGS
 
-FORMAT = 16  # that of methods.store, which imports torch; a test compares the two
+FORMAT = 17  # that of methods.store, which imports torch; a test compares the two
 NUMBERS = ("unit", *(key for _, key, _, _ in MEANINGS))  # of the quality, each known or None
 
 
