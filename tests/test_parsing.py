@@ -185,6 +185,7 @@ class TestHelp:
         out = command("train", "--help-all")[1]
         settings = [each for config in (ObjectiveConfig, TrainingConfig) for each in fields(config)]
         assert all(f"--{each.name.replace('_', '-')}" in out for each in settings)
+        assert "so2: turns about a pivot" in " ".join(out.split())  # the help of logs about --group is shorter
 
     def test_overview(self, command: Command) -> None:
         code, out, _ = command("--help")

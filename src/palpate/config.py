@@ -42,27 +42,27 @@ class ObjectiveConfig:
     """What the method assumes about the scene."""
 
     body: str | None = None
-    """ball, outline, ellipse (of an object that turns) or footprint (of an agent that turns); all but the ball are for
-    the plane. Default: by the data and the group."""
+    """Shape of the learned body: ball, outline, ellipse (for an object that turns) or footprint (for an agent that
+    turns). In space only ball is possible. Default: chosen by the data and the group."""
     radius: float | None = None
-    """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. Actions of one
-    dimension need it."""
+    """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. It is required if
+    actions have one number."""
     objects: int | Literal["auto"] = 1
-    """Number of objects, 1 to 6, or auto, to count them. For pictures, 1 except in baselines."""
+    """Number of objects, 1 to 6; auto counts them. With pictures only baselines find more than 1."""
     egocentric: bool | None = None
-    """The agent carries the sensor. Default: by the data."""
+    """The agent carries the sensor. Default: laser scans are detected; for cameras, no."""
     group: GroupName = "translations"
-    """What actions are. translations: displacements along fixed axes. se2: moves of an agent that turns, along its own
-    axes: (forward, sideways, turn) or (forward, turn), to the left, in radians. se3: the same in space, 6 numbers:
-    displacement, rotation vector. so2: a turn about a pivot. arm: (x, y) along fixed axes and an arm's turn."""
+    """What actions are. translations: displacements along fixed axes. se2: moves along the agent's own axes, (forward,
+    sideways, turn) or (forward, turn). se3: the same in space, 6 numbers. so2: turns about a pivot. arm: (x, y) along
+    fixed axes and an arm's turn. See docs/guide/turning.md."""
     motion: Motion = "arc"
-    """For se2 and se3: arc, the agent moves and turns at once; straight, it turns before or after moving."""
+    """For se2 and se3. arc: the agent moves and turns at once. straight: it turns before or after moving."""
     refine: bool | None = None
-    """Correct smooth position bias after training, by a fit to many fresh triples. Default: if moves are chosen and the
-    networks are larger than small CNNs."""
+    """Correct smooth position bias after training, with many fresh triples. Default: yes in a streamed world with
+    chosen moves, but not with small CNNs or carried sensors."""
     rest_floor: float | None = None
-    """Smallest scale in L_-, relative to the actions' root mean square. Default in the plane: 0.02 for fresh triples,
-    0.1 for a data set."""
+    """Lower bound of the scale in L_-, relative to the actions' root mean square (docs/method.md). Default in the
+    plane: 0.02 for fresh triples, 0.1 for a data set or a carried sensor."""
 
     def __post_init__(self) -> None:
         _require(self.body is None or isinstance(self.body, str), "body", self.body, "the name of a shape")
@@ -161,31 +161,31 @@ class TrainingConfig:
     """Triples per step. Default: 128, or 256 for a data set of vectors and for vectors of agents that turn; less if a
     data set is small."""
     optimizer: Optimizer | None = None
-    """Optimiser of the matrices inside the networks; AdamW updates everything else. Default: muon where ResNets or MLPs
-    learn positions, else adamw."""
+    """Optimiser of the matrices inside the networks; AdamW updates everything else. Default: adamw for small CNNs and
+    for vae and transporter, else muon."""
     learning_rate: float | None = None
-    """Largest learning rate. Default: 0.008 with muon, 0.002 with adamw, 0.005 for small CNNs on fresh triples
-    or with agents that turn."""
+    """Largest learning rate. Default: 0.008 with muon; 0.002 with adamw, but 0.005 for small CNNs on fresh triples or
+    with agents that turn."""
     schedule: Schedule = "one-cycle"
     """one-cycle: the learning rate rises for a quarter of the run and falls to 0, weight decay 0.05, gradients clipped
     at 10. paper: constant learning rate, no clipping, no decay but the outline's."""
     augment: Augment | None = None
-    """Augmentation of training pictures. light: brightness, contrast, noise; shift: also a shift by a few pixels,
-    common to a batch. Default: none for fresh triples, shift for ResNets on a data set, else light."""
+    """Augmentation of training pictures. light: brightness, contrast, noise. shift: also a shift by a few pixels, the
+    same for a whole batch. Default: none for vectors and fresh triples, shift for ResNets on a data set, else light."""
     least_contacts: float = 0.15
-    """Minimum share of contacts in a batch; rarer contacts are oversampled, unless the data set is
-    read from disk. 0 disables it."""
+    """Minimum share of contacts in a batch; rarer contacts are oversampled, unless the data set is too large for
+    memory. 0 disables it."""
     chosen_moves: float | None = None
-    """Share of moves, 0 to 0.9, that are chosen, in a streamed world or by `explore`: of 32 random moves, the one with
-    the least certain contact. Default: 0.5 if the moves can be chosen and the method predicts contacts, else 0."""
+    """Share of moves, 0 to 0.9, that are chosen instead of random, in a streamed world or by `explore`: of 32 moves the
+    one with the least certain contact. Default: 0.5 if moves can be chosen and the method predicts contacts, else 0."""
     seed: int = 0
-    """Seed of weights, batches and everything else random."""
+    """Seed of everything that is random."""
     device: Device | None = None
     """Where to train. Default: a GPU if there is one."""
     precision: Precision | None = None
     """Arithmetic of the encoders. Default: bf16-mixed on a GPU, else 32-true."""
     compile: bool = False
-    """Compile the networks with torch.compile: minutes at the start, faster steps."""
+    """Compile the networks with torch.compile. It takes minutes at the start; then steps are faster."""
     log_every: int = 25
     """Steps between rows of metrics.jsonl."""
     evaluate_every: int = 100

@@ -11,7 +11,7 @@ class Bench:
     """Measure the speed of data generation, training and encoding on this machine."""
 
     device: Literal["cpu", "cuda"] | None = None
-    """Default: a GPU if there is one."""
+    """What to measure. Default: a GPU if there is one."""
 
     def __call__(self) -> None:
         from palpate.bench import bench

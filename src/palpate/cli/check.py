@@ -20,12 +20,12 @@ class Check:
     log: Positional[Path]
     """HDF5 file of triples or of episodes; or a log of LeRobot, robomimic, diffusion policy (zarr) or Minari."""
     group: GroupName = "translations"
-    """As for `palpate train`: se2 or se3 for moves along the agent's own axes. Of another project's log, the moves are
-    computed from the poses in the columns of position."""
+    """What actions are, as for `palpate train`: displacements along fixed axes, or se2 and se3 for moves along the
+    agent's own axes. In a log of another project, moves are computed from the poses in the columns of position."""
     motion: Motion = "arc"
-    """As for `palpate train`."""
+    """For se2 and se3. arc: the agent moves and turns at once. straight: it turns before or after moving."""
     probe: bool = True
-    """Whether to include the short training run. Default: it is included."""
+    """Whether to train a small model. Default: yes."""
     reading: LogOptions = field(default_factory=LogOptions)
 
     def __call__(self) -> None:

@@ -16,8 +16,8 @@ class Collect:
     or a crash: --resume continues, and the rows are the same as without the interruption. With the same seed,
     palpate/Soccer-v0 and palpate/SoccerFirstPerson-v0 give the same triples, seen by different cameras.
 
-    Any other Gymnasium environment is stepped with random actions. A reading of it is info:KEY, observation:KEY or
-    observation, with [2] or [0:2] for a part. See docs/guide/own-environment.md.
+    Any other Gymnasium environment is stepped with random actions. Some options take a reading of it: info:KEY,
+    observation:KEY or observation, with [2] or [0:2] for a part. See docs/guide/own-environment.md.
     """
 
     SHOWN: ClassVar = ("env", "num", "out", "seed", "size", "agent_position", "settle", "option", "resume", "force")

@@ -11,9 +11,9 @@ from palpate.data.logs.options import LogOptions
 class Encode:
     """Write the positions of all observations of a log to a table that other tools read.
 
-    A row is an observation. Its columns are index, episode_index and frame_index, and, if the model has them,
-    palpate.agent, palpate.object, palpate.confidence, palpate.orientation, palpate.contact and palpate.would_touch.
-    Options of a log that are not given are those of the run. See docs/guide/own-data.md.
+    Each row is an observation. Its columns are index, episode_index, frame_index and palpate.agent. There may also be
+    palpate.object, palpate.confidence, palpate.orientation, palpate.heading, palpate.rotation, palpate.contact and
+    palpate.would_touch. Options of a log that you leave out are those of the run. See docs/guide/own-data.md.
 
       palpate encode log.h5 --model runs/x --out positions.parquet
     """

@@ -12,10 +12,11 @@ class Environment:
     size: int | None = None
     """Side of the pictures in pixels (our worlds)."""
     contact_share: float | None = None
-    """Contact share (our worlds). Default: the world's. Of random motion: --option contact_share=None."""
+    """Contact share (our worlds, not in explore). Default: the world's. --option contact_share=None gives the share of
+    random motion."""
     agent_position: str | None = None
-    """Other environments: reading of the agent's position, such as info:pos; the triple's action is how far it moves.
-    Default: info:displacement if there is one, else the action itself."""
+    """Other environments: reading of the agent's position, such as info:pos; the action of a triple is its change.
+    Default: info:displacement if there is one, else the environment's action."""
     agent_heading: str | None = None
     """Other environments: reading of the direction in which the agent faces, in radians; actions are then (forward,
     sideways, turn), for --group se2."""
@@ -28,21 +29,23 @@ class Environment:
     aggregate: int | None = None
     """Other environments: environment steps per triple, all with the same action. Default: 1."""
     settle: int | None = None
-    """Other environments: maximum steps to wait until nothing moves; triples that never rest are dropped and
-    counted."""
+    """Other environments: maximum steps to wait until nothing moves; if something still moves, the triple is
+    dropped."""
     hold: str | None = None
-    """Other environments: the action while waiting, such as 0,0, or a reading of it. Default: 0."""
+    """Other environments: the action while waiting, such as 0,0, or a reading of it. Default: 0; required unless 0 lies
+    inside the action space."""
     watch: tuple[str, ...] = ()
     """Other environments: readings that must rest, besides the agent's position. Default: the observation."""
     tolerance: float | None = None
-    """Other environments: largest change per step of a number that counts as at rest. Default: 0.001."""
+    """Other environments: a number rests if it changes by at most this much in a step. Default: 0.001."""
     truth: tuple[str, ...] = ()
     """Other environments: readings of true states, for evaluation, such as object=info:block_pose[:2]
     angle=info:block_pose[2] contact=moved."""
     option: tuple[str, ...] = ()
     """Options of the environment, such as obs_type=pixels max_episode_steps=120."""
     workers: int | None = None
-    """Processes that make triples (not Sprites); the triples do not depend on it. Default: one per available core."""
+    """Number of processes; the triples do not depend on it. Default: one per available core. Worlds that can be
+    streamed use one."""
 
     def processes(self) -> int:
         from palpate.workers import available_cores

@@ -15,7 +15,7 @@ class Evaluate:
     data: Path
     """HDF5 file with true states, as `palpate collect` writes it."""
     out: Path | None = None
-    """Folder of the report. Default: RUN/evaluations/NAME-OF-DATA."""
+    """Folder of the report. Default: RUN/evaluations/NAME, with the name of the file."""
     force: bool = False
     """Overwrite an existing evaluation."""
 

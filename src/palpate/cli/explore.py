@@ -16,12 +16,13 @@ CHOSEN_MOVES = 0.5
 class Explore:
     """Collect triples while learning from them: the model chooses part of the moves.
 
-    The first round has random moves. After each round a model is trained on all triples so far. In the next round, half
-    of the moves are chosen: of 32 drawn moves, the one whose contact is least certain. Each round doubles the triples.
+    The first round has random moves. After each round a model is trained on all triples so far. In the next round it
+    chooses half of the moves: of 32 drawn moves, the one whose contact is least certain. Each round doubles the number
+    of triples.
 
-    OUT is a folder: triples.h5 holds the triples, rounds.jsonl a line for each round, and model the last run with its
-    report. After Ctrl-C, --resume continues. The options are those of collect and train
-    (docs/guide/own-environment.md).
+    In the folder OUT, triples.h5 holds the triples, rounds.jsonl a line for each round, and model/ the last run with
+    its report. After Ctrl-C, --resume continues. Other options are those of collect and train. See
+    docs/guide/own-environment.md.
 
       palpate explore palpate/Soccer-v0 --num 4000 --out runs/soccer
     """
@@ -38,15 +39,15 @@ class Explore:
     out: Path
     """Folder of the exploration."""
     rounds: int = 3
-    """Rounds after the first one; before each, a model is trained."""
+    """Number of rounds after the first one."""
     first: int | None = None
-    """Triples of the first round. Default: so that each round doubles them, at least 256."""
+    """Triples of the first round. Default: so many that each round doubles them, at least 256."""
     test: Path | None = None
-    """File of labelled triples, to measure each round on."""
+    """File of labelled triples, for measuring after each round."""
     encoder: Encoder | None = None
-    """Default: mlp for vectors; for pictures resnet18 on a GPU, small elsewhere."""
+    """Network. Default: mlp for vectors, scan for laser scans; for pictures resnet18 on a GPU, small on a CPU."""
     shrink: int | None = None
-    """Side, in pixels, of the squares over which pictures are averaged. Default: as the encoder needs."""
+    """Pictures are averaged over squares of so many pixels a side. Default: chosen by the encoder."""
     resume: bool = False
     """Continue a stopped exploration with the same settings."""
     force: bool = False

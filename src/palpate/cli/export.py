@@ -11,9 +11,9 @@ from palpate.cli.parsing import Positional
 class Export:
     """Write a trained model to one file that runs without palpate.
 
-    Input: raw observations, in batches of any size. Output: positions in the action's
-    unit, and covariance, orientation and confidence if the model has them. The export is compared with the model
-    first, and not written if they disagree.
+    Input: raw observations, in batches of any size. Output: positions in the action's unit, and what else the model
+    has, such as covariance, confidence and heading. The export is first compared with the model. If the two disagree,
+    nothing is written. See docs/guide/deploy.md.
     """
 
     run: Positional[Path]
@@ -23,7 +23,7 @@ class Export:
     out: Path | None = None
     """The file. Default: RUN/model.onnx or RUN/model.pt2."""
     data: Path | None = None
-    """HDF5 file of triples; the comparison also uses its first observations, in addition to random ones."""
+    """HDF5 file of triples. The comparison uses random observations and the first 64 of this file."""
     force: bool = False
     """Overwrite the file."""
 

@@ -14,13 +14,13 @@ from palpate.cli.parsing import Positional
 class Reproduce:
     """Run the comparisons of the paper, and write their tables and figures.
 
-    sprites: three worlds x (ours, ours-plain, paper-gaussian, paper, transporter, vae, supervised). soccer: the same
-    except ours-plain, with one camera beside the field or four on the agent. ablation: our method with one part
-    replaced at a time. shares: contact shares from 3 to 90 %, and a data set of 10,000 triples. control: PPO on the
-    representations of soccer in third person, on true states and on pixels. See docs/guide/reproduce.md.
+    sprites: three worlds x (ours, ours-plain, paper-gaussian, paper, transporter, vae, supervised). soccer: two views x
+    the same methods without ours-plain. ablation: our method with one part replaced or added. shares: contact shares
+    from 3 to 90 %, and a data set of 10,000 triples. control: PPO on the representations of soccer in third person, on
+    true states and on pixels. See docs/guide/reproduce.md.
 
-    Each run writes one small JSON to OUT/EXPERIMENT; a run whose JSON exists is skipped. After Ctrl-C the same command
-    continues. A failed run does not stop the others. Several processes may share OUT; no run is repeated. Example:
+    Each run writes one small JSON to OUT/EXPERIMENT. A run whose JSON exists is skipped, so after Ctrl-C the same
+    command continues. A failed run does not stop the others. Several processes may share OUT. Example:
 
       palpate reproduce sprites --seeds 1 --worlds vanilla --methods ours supervised
     """
@@ -28,7 +28,7 @@ class Reproduce:
     SHOWN: ClassVar = ("experiment", "seeds", "preset", "out", "worlds", "methods", "jobs", "figures_only", "force")
 
     experiment: Positional[Literal["sprites", "soccer", "ablation", "shares", "control", "all"]]
-    """What to run; all excludes control if --worlds or --methods are given."""
+    """What to run. With --worlds or --methods, all does not include control."""
     seeds: int = 3
     """Seeds 0 to SEEDS - 1 of every run."""
     preset: Literal["small", "paper"] | None = None
@@ -37,7 +37,7 @@ class Reproduce:
     out: Path = Path("results")
     """Folder of the results."""
     data: Path = Path("data")
-    """Folder of the Soccer sets, which are collected once, on all cores."""
+    """Folder of the Soccer data sets. They are collected once, on all cores."""
     worlds: tuple[str, ...] = ()
     """Only these worlds, for instance vanilla background."""
     methods: tuple[str, ...] = ()
@@ -52,13 +52,13 @@ class Reproduce:
     compile: bool | None = None
     """Use torch.compile. Default: the preset's."""
     jobs: int | None = None
-    """Runs at a time, each with its share of the cores and one of the GPUs. Default: one per GPU, else one per core."""
+    """Number of parallel runs; they share the cores and GPUs. Default: one per GPU, or one per core without GPUs."""
     figures_only: bool = False
-    """Write tables and figures from the existing JSON, without any run."""
+    """Write tables and figures from existing results, without any run."""
     keep_models: bool = False
     """Keep the trained models of new runs in OUT/EXPERIMENT/models, for `palpate evaluate` and `export`."""
     force: bool = False
-    """Repeat these runs from their start; an existing result is replaced when its new run is measured."""
+    """Repeat these runs from their start. An old result stays until its new run is measured."""
 
     def __call__(self) -> None:
         from palpate.contest.games import WORLD, demand_models, demand_ppo, learned_by

@@ -27,15 +27,15 @@ class Train:
     """
 
     SHOWN: ClassVar = (
-        "data", "observation", "position", "stride", "env", "out", "test", "config", "resume", "force", "encoder",
-        "body", "objects", "egocentric", "steps", "seed", "device",
+        "data", "observation", "position", "stride", "env", "out", "test", "config", "resume", "force", "objects",
+        "egocentric", "group", "steps", "seed", "device",
     )  # fmt: skip
     REPLACES: ClassVar = {"data": ("env", "size", "contact_share"), "env": ("data", *OF_LOG)}
 
     data: Path | None = None
     """File of triples, or a log: see docs/guide/logs.md."""
     env: str | None = None
-    """World to stream from instead, for instance palpate/Sprites-v0."""
+    """Id of a world to stream, instead of --data."""
     size: int | None = None
     """Side of the pictures of a streamed world, in pixels. Default: 100."""
     contact_share: float | None = None
@@ -43,28 +43,28 @@ class Train:
     out: Path
     """Folder of the run."""
     config: Path | None = None
-    """TOML file of settings, named as in Python; every run writes one, run.toml. Options take precedence over it.
-    Relative paths in it start at the current folder."""
+    """TOML file of settings, such as the run.toml of a run. Options take precedence over it. Relative paths in it start
+    at the current folder."""
     method: str = "interaction"
-    """interaction, vae and transporter learn from triples alone; supervised, the limit, from true states."""
+    """interaction, vae and transporter learn from triples alone; supervised, the limit, learns from true states."""
     objective: str = "contact"
-    """contact is ours; paper and paper-gaussian are the paper's; MODULE:CLASS is a variant. For the interaction
-    method."""
+    """Objective of the interaction method. contact is ours; paper and paper-gaussian are the paper's; MODULE:CLASS is a
+    variant."""
     encoder: Encoder | None = None
-    """Default: by the observations and the device."""
+    """Network. Default: mlp for vectors, scan for laser scans; for pictures resnet18 on a GPU, small on a CPU."""
     shrink: int | None = None
-    """Side, in pixels, of the squares over which pictures are averaged. Default: as the encoder needs."""
+    """Pictures are averaged over squares of so many pixels a side. Default: chosen by the encoder."""
     test: Path | None = None
-    """File of labelled triples, to measure on during and after the run. Default: a streamed world makes its own."""
+    """File of labelled triples for measuring. Default: a streamed world makes its own."""
     resume: bool = False
     """Continue a stopped run."""
     force: bool = False
     """Overwrite an existing run."""
     devices: int | None = None
-    """Processes that train this one model together, on a GPU each. Default: as many as torchrun or srun started, else
-    1."""
+    """Number of processes that train this model together, each on a GPU of its own (docs/guide/devices.md). Default: 1,
+    or as many as torchrun or srun started."""
+    scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)  # first: its help about --group is complete
     reading: LogOptions = field(default_factory=LogOptions)
-    scene: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __call__(self) -> None:

@@ -12,7 +12,7 @@ from palpate.data.logs.options import LogOptions
 class View:
     """Look at a run or at a log in the browser, and play in the run's world.
 
-    The page needs no network and is reachable from this machine only. Ctrl-C ends it. See docs/guide/view.md.
+    The page needs no network. Only this machine can open it. Ctrl-C ends it. See docs/guide/view.md.
 
       palpate view runs/x
       palpate view runs/x --live
@@ -23,16 +23,16 @@ class View:
     path: Positional[Path]
     """Folder of a run, or a log: triples, LeRobot, robomimic, diffusion policy (zarr) or Minari."""
     model: Path | None = None
-    """Folder of a run or of a saved model, whose outputs for a log are shown. Options of the log that are not given
-    are the run's."""
+    """Folder of a run or of a saved model; the page shows its outputs for a log. Options of the log that you leave out
+    are those of the run."""
     live: bool = False
-    """Also follow a complete run, in case it is trained again. An unfinished run is always followed."""
+    """Also follow a complete run, for the case that it is trained again. An unfinished run is always followed."""
     host: str = "127.0.0.1"
     """Address to listen on. 0.0.0.0 lets other machines see the page; it has no password."""
     port: int = 0
     """Port to listen on; 0 is any free one."""
     browser: bool = True
-    """Whether to open the browser. Default: it is opened."""
+    """Whether to open the browser. Default: yes."""
     reading: LogOptions = field(default_factory=LogOptions)
 
     def __call__(self) -> None:

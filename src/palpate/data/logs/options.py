@@ -16,16 +16,16 @@ class LogOptions:
     observation: str | None = None
     """Column of observations, or several cameras as A,B."""
     position: str | None = None
-    """Columns of the agent's position, such as observation.state[:2]. The action is their change from o to o'. With
-    groups, also its rotation."""
+    """Columns of the agent's position, such as observation.state[:2]; with --group, of its pose. The action is the
+    change from o to o'."""
     stride: int | None = None
     """Number of frames from o to o'. Default: 1."""
     kinematics: Path | None = None
     """MuJoCo model of the robot, an XML file. The position columns are then joint angles in radians."""
     site: str | None = None
-    """Site or body of the MuJoCo model whose position is the agent's."""
+    """Site or body of the MuJoCo model that is the agent. Default: its only site."""
     group: GroupName | None = None
-    """With se2 or se3 the actions are moves along the agent's own axes, computed from its poses."""
+    """se2, se3: actions are moves along the agent's own axes, computed from its poses. See docs/guide/turning.md."""
 
     def __post_init__(self) -> None:
         if self.group is not None and self.group not in get_args(GroupName):
