@@ -339,7 +339,7 @@ class TestAlign:
         aligned = feeler.align({"observation": o, "agent": before.agent, "object": lost + 1})
         torch.testing.assert_close(aligned.frame.offset, torch.ones(2))
         monkeypatch.setattr(feeler.model, "encode", lambda x: plain(x)._replace(confidences=0 * sure))
-        with pytest.raises(ValueError, match="the model sees the object in none of these observations"):
+        with pytest.raises(ValueError, match="the object is hidden in all of these observations"):
             feeler.align({"observation": o, "object": lost})
 
     def test_rows_that_disagree_about_the_object(self, feeler: Representation) -> None:

@@ -142,7 +142,7 @@ def test_positions_are_measured_where_the_object_is_visible() -> None:
     assert (scores.count, scores.hidden_rows, scores.confidence_auroc) == (200, 100, 1.0)
     assert "the object is hidden in 100 observations" in str(scores)
     assert scores.orientation_error == pytest.approx(0, abs=1e-6)
-    with pytest.raises(ValueError, match="in none of these rows is every object visible"):
+    with pytest.raises(ValueError, match="no row shows every object; give rows"):
         measure(answer(truth), truth._replace(visible=torch.zeros(400)))
 
 

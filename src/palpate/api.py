@@ -139,7 +139,10 @@ def fit(
     torch.manual_seed(asked.training.seed)
     model_config, settled, choices, left_open = plan(asked, known)
     if test is not None and (count := test.truth.objects.shape[1]) != model_config.objects:
-        raise ValueError(f"the test triples have {count} objects, and objects is {model_config.objects}")
+        raise ValueError(
+            f"the test triples have {count} objects, and objects is {model_config.objects}; give objects={count}, or "
+            "other test triples"
+        )
     if test is not None and (count := test.truth.agent.shape[1]) != model_config.n:
         raise ValueError(
             f"the true positions of the test triples have {count} numbers, and those of the model {model_config.n}; "

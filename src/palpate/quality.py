@@ -235,7 +235,7 @@ def judge(quality: Quality) -> list[Finding]:
                 "blocking" if quality.equivariance > ASTRAY * quality.unit else "warning",
                 "the agent's learned displacements differ from the actions",
                 {"residual, in actions": quality.equivariance / quality.unit, "wanted below": UNSTEADY},
-                "Train longer; if that does not help, `palpate check` tells what the actions are: displacements along "
+                "Train longer; if that does not help, `palpate check` shows what the actions are: displacements along "
                 "fixed axes, moves along the agent's own axes (group='se2' or 'se3'), or something else.",
             )
         )

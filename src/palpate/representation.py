@@ -164,7 +164,7 @@ class Representation:
             raise ValueError(f"this model has {count} objects, which have no order; align it by the agent")
         if "agent_centre" in known and ("agent" not in known or "object" in known):
             raise ValueError(
-                "agent_centre is given; align then needs 'agent', and no 'object': either gives the offset"
+                "agent_centre is given; align then needs 'agent', and no 'object', which also gives the offset"
             )
         if {"object", "agent_centre"} & set(known) and not self.model.places_object:
             raise ValueError(
@@ -277,7 +277,9 @@ def _visible(encoding: Encoding) -> Tensor:
         return torch.ones(len(encoding.agent), dtype=torch.bool)
     seen = torch.as_tensor(encoding.confidence) > 0.5
     if not seen.any():
-        raise ValueError("the model sees the object in none of these observations; give some in which it is visible")
+        raise ValueError(
+            "by the model, the object is hidden in all of these observations; give some in which it is visible"
+        )
     return seen
 
 

@@ -419,7 +419,7 @@ def test_without_background_the_ground_is_black() -> None:
         ({"size": 15}, "size is 15; allowed is 16 to 1024 pixels"),
         ({"size": 2000}, "size is 2000; allowed is 16 to 1024 pixels"),
         ({"body": "circle"}, "body is 'circle'; allowed are 'diamond' and 'rectangle'"),
-        ({"contact_share": 1.1}, r"contact_share is 1\.1; allowed is a share from 0 to 1, or None for the natural one"),
+        ({"contact_share": 1.1}, r"contact_share is 1\.1; allowed is a share from 0 to 1, or None for random motion"),
         ({"contact_share": -0.1}, r"contact_share is -0\.1"),
     ],
 )

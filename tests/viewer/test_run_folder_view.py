@@ -96,7 +96,7 @@ def test_a_foreign_config_is_named(made_runs: Path, tmp_path: Path, change: dict
         with pytest.raises(ValueError, match=message):
             read()
     path.write_text('{"architectures": ["Foreign"]}')
-    with pytest.raises(ValueError, match="is not of a run of palpate"):
+    with pytest.raises(ValueError, match="is not from a run of palpate"):
         run.verdict()
 
 

@@ -87,7 +87,7 @@ def test_models_that_do_not_fit_a_log(command: Command, made_runs: Path, tmp_pat
     log, run = made_runs / "log.h5", made_runs / "run"
     refused(command, "model is .*, but .*stream is a run, which has its own", made_runs / "stream", "--model", run)
     refused(command, "there is no .*nothing", log, "--model", tmp_path / "nothing")
-    refused(command, "model is .*log.h5, which is no run and no saved model", log, "--model", log)
+    refused(command, "model is .*log.h5, which is neither a run nor a saved model", log, "--model", log)
     refused(command, "the triples have observations .3,.*; the model reads", tmp_path / "vectors.h5", "--model", run)
 
 

@@ -76,11 +76,11 @@ class Train:
             raise ValueError(f"give the triples to learn from: either --data FILE or --env ID{both}")
         if self._options and self.env is None:
             name, value = next(iter(self._options.items()))
-            raise ValueError(f"{name} is {value}, but the triples of --data are fixed; it is for a world of --env")
+            raise ValueError(f"{name} is {value}, but the triples of --data are fixed; {name} is only for --env")
         of_log = {name: value for name, value in self.reading.given.items() if name in OF_LOG}
         if of_log and self.env is not None:
             name, value = next(iter(of_log.items()))
-            raise ValueError(f"{name} is {value!r}, but the triples come from a world; it is for a log of --data")
+            raise ValueError(f"{name} is {value!r}, but the triples come from a world; {name} is only for a log")
         _ = Asked(method=self.method, objective=self.objective, scene=self.scene).name  # refuses unknown names
         if started() is None:  # else the folder may be on another machine
             self._demand_place()

@@ -214,7 +214,7 @@ def _read_truth(file: h5py.File) -> Truth:
     group = member(file, "truth")
     if not isinstance(group, h5py.Group):
         raise ValueError(
-            "there is no group 'truth'; `palpate collect` and Labelled.save write one, and Transitions.open needs none"
+            "there is no group 'truth'; `palpate collect` and Labelled.save write one. Transitions.open needs none"
         )
     held = {name: member(group, name) for name in Truth._fields}
     fields = {name: found[...] for name, found in held.items() if isinstance(found, h5py.Dataset)}

@@ -90,7 +90,9 @@ def check(
         with open_log(data) as opened:
             return check(opened, group=group, motion=motion, probe=probe, progress=progress)
     if not isinstance(data, Transitions):
-        raise ValueError(f"data is {data!r}; allowed are Transitions (Labelled has .transitions) or a file of them")
+        raise ValueError(
+            f"data is {data!r}; allowed are Transitions, or a file of triples. A Labelled has .transitions"
+        )
     scene = ObjectiveConfig(group=group, motion=motion)
     scene.dimension(data.n)  # refuses actions that are not the group's
     pair = fingerprints(data)

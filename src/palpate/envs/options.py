@@ -29,4 +29,4 @@ def require_size(size: Any, most: int) -> None:
 
 def require_share(share: float | None) -> None:
     if share is not None and not 0 <= share <= 1:
-        raise ValueError(f"contact_share is {share}; allowed is a share from 0 to 1, or None for the natural one")
+        raise ValueError(f"contact_share is {share}; allowed is a share from 0 to 1, or None for random motion")

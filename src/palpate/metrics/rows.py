@@ -28,5 +28,5 @@ def visible(encoding: Encoding, truth: Truth) -> tuple[Encoding, Truth]:
         return encoding, truth
     seen = (truth.visibles > 0).all(1)
     if not seen.any():
-        raise ValueError("in none of these rows is every object visible; give some in which it is")
+        raise ValueError("no row shows every object; give rows in which all objects are visible")
     return mapped(encoding, lambda x: x[seen]), mapped(truth, lambda x: x[seen])

@@ -33,8 +33,9 @@ class Notes:
         if self.stop.item():
             names = [name for name, bad in zip(self.terms, self.bad.tolist(), strict=True) if bad]
             raise NonFiniteLoss(
-                f"not finite: {', '.join(names)}, {int(self.count)} good steps after the last reading; the weights "
-                "keep their last values. Lower the learning rate, or look for extreme values in the observations."
+                f"the loss is not finite: {', '.join(names)}, {int(self.count)} good steps after the last reading. The "
+                "weights are those of the last good step. Lower the learning rate, or look for extreme values in the "
+                "observations."
             )
 
     def read(self) -> dict[str, float]:

@@ -30,7 +30,7 @@ def described(path: Path) -> dict[str, Any]:
 
 def _require_format(path: Path, facts: Mapping[str, Any]) -> None:
     if "format_version" not in facts:
-        raise ValueError(f"{path} is not of a run of palpate: it has no format_version; give the folder of a run")
+        raise ValueError(f"{path} is not from a run of palpate: it has no format_version; give the folder of a run")
     version = facts["format_version"]
     if version != FORMAT:
         raise ValueError(

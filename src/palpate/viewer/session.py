@@ -81,7 +81,7 @@ class Session:
         if live and self.run is None:
             raise ValueError(f"live is for the folder of a run, and {path} is a log; leave out --live")
         if reading is not None and reading.given and self.run is not None:
-            raise ValueError(f"{next(iter(reading.given))} is for a log; a run reads its log as it was trained")
+            raise ValueError(f"{next(iter(reading.given))} is only for a log, and {path} is a run; leave it out")
         if self.run is not None and model is not None:
             raise ValueError(f"model is {model}, but {path} is a run, which has its own model; give a log instead")
         self._reading = reading or LogOptions()
@@ -104,7 +104,7 @@ class Session:
             from palpate.representation import load
 
             if kind_of(self.model) != "run":
-                raise ValueError(f"model is {self.model}, which is no run and no saved model; give the folder of one")
+                raise ValueError(f"model is {self.model}, which is neither a run nor a saved model; give its folder")
             self._loaded = load(self.model)
             if not is_triples(self.path):
                 self._reading = replace(self._reading, **self._reading.lacks(RunFolder(self.model).reading))

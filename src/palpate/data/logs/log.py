@@ -79,7 +79,9 @@ def open_log(path: str | os.PathLike[str], options: LogOptions | None = None) ->
             raise FileNotFoundError(f"there is no file or folder {path}")
         if given:
             name, value = next(iter(given.items()))
-            raise ValueError(f"{name} is {value!r}, but {path} holds triples; it is for logs of other projects")
+            raise ValueError(
+                f"{name} is {value!r}, but {path} holds triples; {name} is only for logs of other projects"
+            )
         return Transitions.open(path)
     return read_log(path, kind, options)
 
