@@ -149,9 +149,9 @@ def assess(model: Model, batch: Batch, episode: Tensor | None = None) -> Quality
 
 
 SPARE: dict[Holds, tuple[str, str]] = {
-    "nothing": ("empty-slot", "a learned object is none: it does not move when the agent touches it"),
-    "duplicate": ("duplicate-object", "two learned objects are the same one: they move in the same triples"),
-    "mover": ("moves-by-itself", "a learned object is none: it moves whether or not the agent touches it"),
+    "nothing": ("empty-slot", "a slot holds no object: nothing in it moves when the agent touches it"),
+    "duplicate": ("duplicate-object", "two slots hold the same object: they move in the same triples"),
+    "mover": ("moves-by-itself", "a slot holds no object: what it holds moves whether or not the agent touches it"),
 }
 
 
@@ -177,7 +177,7 @@ def judge(quality: Quality) -> list[Finding]:
     if quality.separation < SEPARABLE and several and (quality.consistency or 0.0) >= EXPLAINED:
         warn(
             "weak-contacts",
-            "some contacts are not told from other triples",
+            "some contacts are not recognised",
             blurred,
             "Geometry explains the others, so positions can be used. If contacts move the object little, longer moves "
             "help; otherwise train longer.",

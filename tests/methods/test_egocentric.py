@@ -203,7 +203,7 @@ def collected(num: int, seed: int) -> Labelled:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:some contacts are not told from other triples")  # not sharply in 400 steps
+@pytest.mark.filterwarnings("ignore:some contacts are not recognised")  # not sharply in 400 steps
 @pytest.mark.filterwarnings("ignore:the object is hidden in some observations")  # nor is it: so after 400 steps only
 def test_it_finds_the_object() -> None:
     learned = palpate.fit(

@@ -13,8 +13,8 @@ from palpate.data.logs.options import LogOptions
 class Check:
     """Check whether positions can be learned from triples or from a robot's log.
 
-    The check reads the arrays, then trains a small model for less than a minute. Exit code 3: there are blocking
-    problems. See docs/guide/own-data.md and docs/guide/logs.md.
+    The check reads the arrays, then trains small models for about a minute, with vectors for up to two. Exit code 3:
+    there are blocking problems. See docs/guide/own-data.md and docs/guide/logs.md.
     """
 
     log: Positional[Path]

@@ -80,7 +80,7 @@ def check(
     probe: bool = True,
     progress: bool = False,
 ) -> Checkup:
-    """Findings about a log, from its arrays and from less than a minute of training.
+    """Findings about a log, from its arrays and from short training runs: a minute, with vectors up to two.
 
     `group` and `motion` are those of `fit`. The training run is left out if `probe` is off or if the arrays have
     blocking problems. No check can detect a frame that is scaled or mirrored as a whole: it explains the triples as
