@@ -170,7 +170,7 @@ def test_help_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "--encoder" in done.stdout
+    assert "--steps" in done.stdout
 
 
 def test_only_the_command_line_prints() -> None:
