@@ -2,7 +2,9 @@
 
 import io
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -61,10 +63,23 @@ def truth(lengths: Sequence[int] = LENGTHS, cameras: Sequence[str] = CAMERAS, se
     return Truth(tuple(lengths), state, pictures)
 
 
+@contextmanager
+def same_priority() -> Iterator[None]:
+    """The AV1 encoder gives its process real-time priority, and everything else on the machine would wait."""
+    if not hasattr(os, "sched_getscheduler"):
+        yield
+        return
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
+
+
 def write_video(path: Path, frames: np.ndarray, codec: str = "libx264", fps: int = FPS) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     options = {"crf": "12", "g": "2"} if codec == "libx264" else {"crf": "15", "g": "2", "preset": "10"}
-    with av.open(str(path), "w") as container:
+    with same_priority(), av.open(str(path), "w") as container:
         stream = container.add_stream(codec, Fraction(fps), options=options)
         stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], "yuv420p"
         for frame in frames:
