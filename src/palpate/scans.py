@@ -34,13 +34,18 @@ def _correlation(o: Tensor) -> Tensor:
 
 
 def is_carried(o: Tensor, o_next: Tensor) -> bool:
-    """Whether moves change whole scans [N, r], not single rays.
+    """Whether moves change whole scans [N, r], not single rays."""
+    return changing_rays(o, o_next) >= DENSE
 
-    If the scanner is fixed beside the agent, most rays hardly change: the median change of a scan's numbers is far
-    below their mean change. If the agent carries the scanner, nearly all rays change.
+
+def changing_rays(o: Tensor, o_next: Tensor) -> float:
+    """The median change of a scan's numbers, relative to their mean change; scans [N, r].
+
+    If the scanner is fixed beside the agent, most rays hardly change, and the median is far below the mean. If the
+    agent carries the scanner, nearly all rays change.
     """
     change = (o_next.double() - o.double()).abs()
-    return bool(change.median(1).values.mean() >= DENSE * change.mean())
+    return float(change.median(1).values.mean() / change.mean().clamp(min=1e-30))
 
 
 def turned_back(x: Tensor, rays: Tensor) -> Tensor:

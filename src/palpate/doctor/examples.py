@@ -32,7 +32,7 @@ WHOLE = frozenset(
         "large-pictures",
         "never-turns",
     )
-) | {"own-actions", "no-contacts", "objects-not-counted"}
+) | {"own-actions", "no-contacts", "objects-not-counted", "carried-scanner"}
 
 ABOUT_FRAMES = tuple(name for name, _, _ in WORDS.values())
 

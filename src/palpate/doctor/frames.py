@@ -77,7 +77,7 @@ UNSURE_HEADING = Rule(
     WORDS["lengths"][0],
     "residual probe_steps",
     "the short training run did not find which way the agent faces",
-    "Do the pictures show it, and are the actions moves along the agent's own axes? Then more triples or a full "
+    "Do the observations show it, and are the actions moves along the agent's own axes? Then more triples or a full "
     "training may find it; `fit` reports as agent-residual if the agent does not follow its actions.",
 )
 

@@ -108,27 +108,33 @@ class Trial:
         return True
 
     @torch.no_grad()
-    def measure(self) -> dict[str, float]:
-        """Measurements on rows that were not trained on; lengths relative to the actions' root mean square."""
+    def measure(self, *, scenes: bool = True) -> dict[str, float]:
+        """Measurements on rows that were not trained on; lengths relative to the actions' root mean square. Without
+        `scenes` only those of the agent."""
         seen, unit, group = examine(self.model, self.held), float(self.model.inputs.unit), self.model.group
         action = self.held.a.double()
         assert seen is not None
+        found = {
+            "probe_steps": float(self.steps),
+            "held_rows": float(len(action)),
+            "residual": residual(group, seen.agent, action, seen.agent_next, unit) / (unit * group.usual(action)),
+            "reach_of_long_moves": _evenness(group, seen, action),
+            "direction": _direction(group, seen, action),
+            "stray_share": float(stray(group, seen).double().mean()),
+        }
+        return found | self._measure_scenes(seen) if scenes else found
+
+    def _measure_scenes(self, seen: Examination) -> dict[str, float]:
         w, w_next = (torch.cat([self.model.scene(o)[:, 0] for o in side.split(256)]) for side in self.held[::2])
         unrelated = (w - w.roll(1, 0)).square().sum(1).double()
         moved = (w - w_next).square().sum(1).double()  # in W, even if positions are the leading witness
         visible = seen.visible[:, 0]
         contact = seen.contact[:, 0] & visible
         found = {
-            "probe_steps": float(self.steps),
-            "held_rows": float(len(contact)),
-            "residual": residual(group, seen.agent, action, seen.agent_next, unit) / (unit * group.usual(action)),
-            "reach_of_long_moves": _evenness(group, seen, action),
-            "direction": _direction(group, seen, action),
             "scene_spread": float(unrelated.median()),
             "moving_share": float((moved > unrelated.quantile(RELATED)).double().mean()),
             "contact_share": float(contact.double().mean()),
             "separation": min(self.model.separations()),
-            "stray_share": float(stray(group, seen).double().mean()),
             "hidden_share": float((~visible).double().mean()),
         }
         if contact.any() and not contact.all():

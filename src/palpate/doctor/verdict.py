@@ -102,6 +102,8 @@ def undecided(seen: dict[str, float]) -> bool:
     """Whether a longer run might change the findings."""
     if seen["residual"] > FOLLOWS[1]:
         return False
+    if "separation" not in seen:  # only the agent was measured
+        return seen["residual"] > FOLLOWS[0]
     if seen["moving_share"] < NONE and seen.get("explained", 0.5) < EXPLAINED[1]:
         return False
     return (
@@ -115,7 +117,9 @@ def judge(seen: dict[str, float]) -> list[Finding]:
     straight = seen.get("direction", 0.0) > STRAIGHT
     follows = OTHER_SCALES if straight else NOT_DISPLACEMENTS
     about_agent = ([] if blind else SATURATED.judge(seen)) or follows.judge(seen)
-    return about_agent if blind else [*about_agent, *DISCONNECTED.judge(seen), *_about_object(seen)]
+    if blind:
+        return about_agent
+    return [*about_agent, *DISCONNECTED.judge(seen), *(_about_object(seen) if "separation" in seen else [])]
 
 
 def _about_object(seen: dict[str, float]) -> list[Finding]:
