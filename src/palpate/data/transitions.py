@@ -176,6 +176,7 @@ class Transitions:
         layout: Layout = "auto",
         position: str | None = None,
         stride: int = 1,
+        substeps: int = 1,
         kinematics: Kinematics | None = None,
         site: str | None = None,
         group: GroupName = "translations",
@@ -191,16 +192,18 @@ class Transitions:
         from palpate.data.minari import folder_of, read_minari
 
         if position is None:
-            if stride != 1 or kinematics is not None or site is not None or group != "translations":
+            if (stride, substeps) != (1, 1) or kinematics is not None or site is not None or group != "translations":
                 raise ValueError(
-                    "stride, kinematics, site and group need position, the columns of the agent's position"
+                    "stride, substeps, kinematics, site and group need position, the columns of the agent's position"
                 )
             return cls.from_episodes(
                 **read_minari(dataset, observation, displacement, download)._asdict(), layout=layout
             )
         if displacement is not None:
             raise ValueError("give either position or displacement, not both")
-        return _logged(folder_of(dataset, download), "minari", observation, position, stride, kinematics, site, group)
+        return _logged(
+            folder_of(dataset, download), "minari", observation, position, stride, substeps, kinematics, site, group
+        )
 
     @classmethod
     def from_lerobot(
@@ -210,6 +213,7 @@ class Transitions:
         observation: str | None = None,
         position: str | None = None,
         stride: int = 1,
+        substeps: int = 1,
         kinematics: Kinematics | None = None,
         site: str | None = None,
         group: GroupName = "translations",
@@ -218,13 +222,14 @@ class Transitions:
 
         `observation` names a column, or several cameras "a,b", which become views; it may be left out if there is only
         one. `position` names the columns of the agent's position, for instance "observation.state[:2]"; the action is
-        their difference over `stride` frames. `kinematics`, a MuJoCo model, computes the position of `site`, a site or
-        a body, from joint angles in the position columns. It may also be a function of these columns [T, d] that
-        returns poses [T, 4, 4], or positions [T, 3] and rotations [T, 3, 3]. With `group` "se2" or "se3" the actions
-        are moves along the agent's own axes. Without `kinematics` the columns are then x, y and heading, or x, y, z and
-        a rotation vector.
+        their difference over `stride` frames. With `substeps` the path also leads through the positions that divide the
+        stride into so many equal parts. `kinematics`, a MuJoCo model, computes the position of `site`, a site or a
+        body, from joint angles in the position columns. It may also be a function of these columns [T, d] that returns
+        poses [T, 4, 4], or positions [T, 3] and rotations [T, 3, 3]. With `group` "se2" or "se3" the actions are moves
+        along the agent's own axes. Without `kinematics` the columns are then x, y and heading, or x, y, z and a
+        rotation vector.
         """
-        return _logged(folder, "lerobot", observation, position, stride, kinematics, site, group)
+        return _logged(folder, "lerobot", observation, position, stride, substeps, kinematics, site, group)
 
     @classmethod
     def from_robomimic(
@@ -234,12 +239,13 @@ class Transitions:
         observation: str | None = None,
         position: str | None = None,
         stride: int = 1,
+        substeps: int = 1,
         kinematics: Kinematics | None = None,
         site: str | None = None,
         group: GroupName = "translations",
     ) -> "Transitions":
         """Triples from an HDF5 file of robomimic, as in `from_lerobot`. Columns: "obs/robot0_eef_pos" and so on."""
-        return _logged(path, "robomimic", observation, position, stride, kinematics, site, group)
+        return _logged(path, "robomimic", observation, position, stride, substeps, kinematics, site, group)
 
     @classmethod
     def from_zarr(
@@ -249,6 +255,7 @@ class Transitions:
         observation: str | None = None,
         position: str | None = None,
         stride: int = 1,
+        substeps: int = 1,
         kinematics: Kinematics | None = None,
         site: str | None = None,
         group: GroupName = "translations",
@@ -257,7 +264,7 @@ class Transitions:
 
         Columns are the arrays of the group `data`, such as "img" and "state".
         """
-        return _logged(path, "zarr", observation, position, stride, kinematics, site, group)
+        return _logged(path, "zarr", observation, position, stride, substeps, kinematics, site, group)
 
     def come_from(
         self, recipe: Mapping[str, Any], log_rows: tuple[np.ndarray, np.ndarray, np.ndarray], frames: Frames | None
@@ -416,6 +423,7 @@ def _logged(
     observation: str | None,
     position: str | None,
     stride: int,
+    substeps: int,
     kinematics: Kinematics | None,
     site: str | None,
     group: GroupName,
@@ -425,7 +433,13 @@ def _logged(
     forward = kinematics if callable(kinematics) else None
     robot = None if forward is not None or kinematics is None else Path(kinematics)  # type: ignore[arg-type]
     options = LogOptions(
-        observation=observation, position=position, stride=stride, kinematics=robot, site=site, group=group
+        observation=observation,
+        position=position,
+        stride=stride,
+        substeps=substeps,
+        kinematics=robot,
+        site=site,
+        group=group,
     )
     return read_log(path, kind, options, forward)
 

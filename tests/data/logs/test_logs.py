@@ -281,7 +281,7 @@ class TestMinari:
         assert "\n" not in str(raised.value)
 
     def test_mistakes_in_python(self, folder: Path) -> None:
-        with pytest.raises(ValueError, match="stride, kinematics, site and group need position"):
+        with pytest.raises(ValueError, match="stride, substeps, kinematics, site and group need position"):
             Transitions.from_minari(folder, observation="top", stride=2)
         with pytest.raises(ValueError, match="either position or displacement, not both"):
             Transitions.from_minari(folder, observation="top", position="place", displacement=lambda episode: None)

@@ -32,7 +32,7 @@ def test_help_names_the_options() -> None:
     for verb in ("check", "train", "encode", "view"):
         code = f"import sys\nfrom palpate.cli import main\nsys.argv = ['palpate', '{verb}', '--help-all']\nmain()"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for option in ("--observation", "--position", "--stride", "--kinematics", "--site"):
+        for option in ("--observation", "--position", "--stride", "--substeps", "--kinematics", "--site"):
             assert option in done.stdout
 
 

@@ -173,14 +173,18 @@ def require_readable(path: Path, options: LogOptions) -> None:
 
 def triples(log: Log, options: LogOptions, forward: Forward | None = None) -> Transitions:
     """Triples of a log: o and o' are `stride` rows apart, and the action is the change of the position between them, or
-    the move along the agent's own axes from one pose to the other."""
+    the move along the agent's own axes from one pose to the other. Of several sub-steps each has an action."""
     seen, name, part = _selected(log, options)
     rows = kept_rows(log.lengths, options.step)
-    recorded = torch.from_numpy(positions(log, name, part, rows, options, forward))
-    group = _group(recorded, options)
     kept = -(-log.lengths // options.step)  # rows of each episode
-    pose = group.posed(recorded)
-    moved = group.between(pose, pose.roll(-1, 0)).numpy()  # those of last rows are not used
+    passed = np.arange(options.parts + 1) * (options.step // options.parts) + rows[:, None]
+    ends = np.repeat(np.cumsum(log.lengths) - 1, kept)
+    needed, places = np.unique(np.minimum(passed, ends[:, None]), return_inverse=True)  # last rows have no action
+    recorded = torch.from_numpy(positions(log, name, part, needed, options, forward))
+    group = _group(recorded, options)
+    pose = group.posed(recorded)[torch.from_numpy(places.reshape(passed.shape))]  # [k, m + 1, w]
+    moved = group.between(pose[:, :-1], pose[:, 1:]).numpy()
+    moved = moved[:, 0] if options.parts == 1 else moved
     if log.columns[seen[0]].picture:
         store, observation = _pictures(log, seen, options.step, len(rows))
         layout: files.Layout = "channel-last"

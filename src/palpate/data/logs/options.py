@@ -20,6 +20,8 @@ class LogOptions:
     change from o to o'."""
     stride: int | None = None
     """Number of frames from o to o'. Default: 1."""
+    substeps: int | None = None
+    """Number of equal parts of a stride: the path leads through the agent's positions between them. Default: 1."""
     kinematics: Path | None = None
     """MuJoCo model of the robot, an XML file. The position columns are then joint angles in radians."""
     site: str | None = None
@@ -36,6 +38,14 @@ class LogOptions:
             if isinstance(self.stride, bool) or not isinstance(self.stride, Integral) or self.stride < 1:
                 raise ValueError(f"stride is {self.stride!r}; allowed are whole numbers from 1")
             object.__setattr__(self, "stride", int(self.stride))  # of numpy's numbers, too
+        if self.substeps is not None:
+            whole = isinstance(self.substeps, Integral) and not isinstance(self.substeps, bool)
+            if not whole or self.substeps < 1 or self.step % self.substeps:
+                divisors = [str(parts) for parts in range(1, self.step + 1) if self.step % parts == 0]
+                raise ValueError(
+                    f"substeps is {self.substeps!r}; allowed with stride {self.step} is {' or '.join(divisors)}"
+                )
+            object.__setattr__(self, "substeps", int(self.substeps))
         if self.kinematics is not None and not isinstance(self.kinematics, Path):
             object.__setattr__(self, "kinematics", Path(self.kinematics))
         if self.site is not None and self.kinematics is None:
@@ -47,11 +57,17 @@ class LogOptions:
         return self.stride or 1
 
     @property
+    def parts(self) -> int:
+        """Number of sub-steps from o to o'."""
+        return self.substeps or 1
+
+    @property
     def given(self) -> dict[str, Any]:
         """The options that change what is read, as plain values; a path is absolute."""
         changed = {name: value for name in NAMES if (value := getattr(self, name)) is not None}
-        if self.step == 1:
-            changed.pop("stride", None)
+        for name in ("stride", "substeps"):
+            if changed.get(name) == 1:
+                changed.pop(name)
         return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in changed.items()}
 
     @classmethod
