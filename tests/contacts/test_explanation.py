@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from palpate.contacts.explanation import CELLS, cells_of, explanation
+from palpate.contacts.explanation import CELLS, best_explanation, cells_of, explanation
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 8, 64])
@@ -23,8 +23,21 @@ def test_the_likelihood_by_hand(both: float) -> None:
     cells = torch.stack(((torch.arange(4000) // 2) % 2, torch.ones(4000, dtype=torch.long)))
     changed = touching | (cells[0] != cells[1]) | (both == 1)
     member = F.one_hot(cells, CELLS).float()
-    (found,) = explanation(torch.where(touching, 0.0, 1.0), torch.tensor([0.5]), member, changed)
+    (found,) = explanation(touching[None], member, changed)
     assert found.item() == pytest.approx(0, abs=0.02)
     one = F.one_hot(cells * 0, CELLS).float()
-    (chance,) = explanation(torch.ones(4000), torch.tensor([0.5]), one, touching)
+    (chance,) = explanation(torch.zeros(1, 4000, dtype=torch.bool), one, touching)
     assert chance.item() == pytest.approx(-torch.tensor(2.0).log().item(), abs=0.01)  # a coin, and one cell for all
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_no_explanation_is_better_than_the_best(share: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    cells = F.one_hot(torch.randint(CELLS, (2, 3000), generator=generator), CELLS).float()
+    touching = torch.rand(20, 3000, generator=generator) < torch.linspace(0, 1, 20)[:, None]
+    changed = torch.where(touching[7], torch.rand(3000, generator=generator) > 0.1, torch.rand(3000) < share)
+    found, best = explanation(touching, cells, changed), best_explanation(touching, changed)
+    assert (found < best + 1e-6).all()
+    if share == 0:  # guess 7 is right, and hiding explains nothing
+        assert found[7] == pytest.approx(best[7].item(), abs=0.02)
+        assert found.argmax() == 7

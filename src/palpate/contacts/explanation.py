@@ -2,7 +2,7 @@
 
 An object that appears or vanishes changes the scene, like one that is touched. Contacts depend on paths, and hiding on
 where the object is relative to the agent: these positions are divided into cells, and each has a rate of its own.
-Legend: N triples, n ambient dimension, r radii, c cells.
+Legend: N triples, n ambient dimension, m guesses, c cells.
 """
 
 import torch
@@ -15,16 +15,14 @@ ROUNDS = 8  # of expectation maximisation
 FIRST_RATE, LEAST_RATE = 0.2, 1e-3  # of hidden objects at first; of changes, and of none
 
 
-def explanation(distance: Tensor, radii: Tensor, cells: Tensor, changed: Tensor) -> Tensor:
-    """Log-likelihood per triple `[r]` of changes [N], for each radius.
+def explanation(touching: Tensor, cells: Tensor, changed: Tensor) -> Tensor:
+    """Log-likelihood per triple `[m]` of changes [N], for each guess which paths touch the object, [m, N] bool.
 
-    Paths nearer than the radius change the scene at one rate. On other paths it changes if the object appears or
-    vanishes. Each cell has its own rate of hiding. If the object is hidden in both observations, the scene changes
-    always or never, whichever explains more. `cells` [2, N, c] is 1 for the cell of o and of o', else 0.
+    These paths change the scene at one rate. On other paths it changes if the object appears or vanishes. Each cell has
+    its own rate of hiding. If the object is hidden in both observations, the scene changes always or never, whichever
+    explains more. `cells` [2, N, c] is 1 for the cell of o and of o', else 0.
     """
-    touching = distance < radii[:, None]  # [r, N]
-    count = touching.sum(1)
-    often = ((touching & changed).sum(1) / count.clamp(min=1)).clamp(0.5, 1 - LEAST_RATE)[:, None]
+    often = _often(touching, changed)[:, None]
     found = []
     for both in (0.0, 1.0):  # P(changed) if the object is hidden in both
         chance = torch.where(touching, often, _hiding(~touching, cells, changed, both))
@@ -32,8 +30,20 @@ def explanation(distance: Tensor, radii: Tensor, cells: Tensor, changed: Tensor)
     return torch.maximum(*found)
 
 
+def best_explanation(touching: Tensor, changed: Tensor) -> Tensor:
+    """What `explanation` would be, `[m]`, if hiding explained every triple without contact."""
+    often = _often(touching, changed)
+    hits, misses = (touching & changed).sum(1), (touching & ~changed).sum(1)
+    return (hits * often.log() + misses * torch.log1p(-often)) / len(changed)
+
+
+def _often(touching: Tensor, changed: Tensor) -> Tensor:
+    """The share `[m]` of contacts that change the scene."""
+    return ((touching & changed).sum(1) / touching.sum(1).clamp(min=1)).clamp(0.5, 1 - LEAST_RATE)
+
+
 def _hiding(free: Tensor, cells: Tensor, changed: Tensor, both: float) -> Tensor:
-    """P(changed) `[r, N]` by hiding, from the rates of the cells that explain the triples `free` [r, N] best."""
+    """P(changed) `[m, N]` by hiding, from the rates of the cells that explain the triples `free` [m, N] best."""
     weight = free.to(torch.float32)
     rate = weight.new_full((len(free), CELLS), FIRST_RATE)
     seen = _summed(cells, [weight, weight])
@@ -54,7 +64,7 @@ def _chance(first: Tensor, second: Tensor, both: float) -> Tensor:
 
 
 def _summed(cells: Tensor, weights: list[Tensor]) -> Tensor:
-    """Sums `[r, c]` of weights [r, N] over the triples whose observations are in a cell."""
+    """Sums `[m, c]` of weights [m, N] over the triples whose observations are in a cell."""
     return weights[0] @ cells[0] + weights[1] @ cells[1]  # a product has a fixed order on a GPU
 
 

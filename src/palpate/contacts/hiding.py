@@ -25,7 +25,7 @@ def agent_hides(recent: Recent, index: int, radius: Tensor) -> bool:
     rows = recent.rows(index)
     if rows is None or rows.clearance.isnan().any():
         return False
-    margins = radius * torch.tensor(MARGINS, device=radius.device)
+    touching = rows.clearance < radius * torch.tensor(MARGINS, device=radius.device)[:, None]
     alike = F.one_hot(torch.zeros_like(rows.cells[..., 0], dtype=torch.long), CELLS).to(rows.cells.dtype)
-    hiding, without = (explanation(rows.clearance, margins, x, rows.changed).amax() for x in (rows.cells, alike))
+    hiding, without = (explanation(touching, x, rows.changed).amax() for x in (rows.cells, alike))
     return bool(hiding - without > (-PART * without).clamp(min=GAIN))

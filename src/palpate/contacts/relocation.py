@@ -10,12 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from palpate.contacts.explanation import explanation
+from palpate.contacts.explanation import best_explanation, explanation
 from palpate.contacts.recent import Recent
 
 SEARCH_AT = (0.25, 0.35, 0.45, 0.55, 0.65)  # shares of the run at which a better place is searched
 PLACES, REACH = 144, 1.5  # places to compare, about; how far they are from the present one along each axis, in radii
 SMALLER = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)  # radii to compare, relative to the present one
+AT_ONCE = 48  # guesses that are compared at once
 GAIN = 0.01  # least gain of log-likelihood per triple; a smaller one may be due to the body's shape
 
 
@@ -38,11 +39,16 @@ def better_place(recent: Recent, index: int, radius: Tensor, *, resize: bool) ->
         return None
     radii = radius * torch.tensor(SMALLER if resize else (1.0,), device=radius.device)
     offsets = radius * places(rows.position.shape[1]).to(radius)  # [places, n], the present one first
-    scores = torch.stack([explanation(rows.distance(x), radii, rows.cells, rows.changed) for x in offsets])
-    best = scores.flatten().argmax()  # of [places, r]
-    if scores.flatten()[best] - scores[0, 0] < GAIN:
+    touching = torch.cat([rows.distance(x) < radii[:, None] for x in offsets])  # [places r, N]
+    least = explanation(touching[:1], rows.cells, rows.changed) + GAIN
+    (hopeful,) = (best_explanation(touching, rows.changed) >= least).nonzero(as_tuple=True)
+    if not len(hopeful):
         return None
-    return Place(offsets[int(best) // len(radii)], radii[best % len(radii)])
+    scores = torch.cat([explanation(touching[some], rows.cells, rows.changed) for some in hopeful.split(AT_ONCE)])
+    if scores.amax() < least:
+        return None
+    best = int(hopeful[scores.argmax()])
+    return Place(offsets[best // len(radii)], radii[best % len(radii)])
 
 
 def places(n: int) -> Tensor:
