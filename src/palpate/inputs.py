@@ -82,11 +82,6 @@ class Inputs(nn.Module):
                 x = jittered(x, JITTER, generator)
         return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
-    def observation(self, x: Tensor, like: Tensor) -> Tensor:
-        """From scaled to raw observations, for methods that reconstruct."""
-        o = x.float() * self.spread + self.mean
-        return o if like.is_floating_point() else o.round().clamp(0, 255).to(like.dtype)
-
 
 def _parts(o: Tensor) -> tuple[Tensor, ...]:
     """Observations in parts of bounded size."""

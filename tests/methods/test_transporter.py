@@ -37,11 +37,9 @@ def test_any_picture(shape: tuple[int, int, int], encoder: str) -> None:
     model, given = transporter(shape, encoder).eval(), batch(shape, 2)
     with torch.no_grad():
         encoding = model.encode(given.o)
-        again = model.reconstruct(given.o, given.o_next)
+        assert loss(model, given).isfinite()
     for point in (encoding.agent, encoding.object):
         assert ((point >= 0) & (point <= 1)).all()
-    assert again.shape == given.o.shape
-    assert again.dtype == torch.uint8
 
 
 def test_saved_weights_hold_no_coordinates() -> None:
@@ -127,12 +125,6 @@ def test_heat_maps_shrink_to_their_size_and_stay(monkeypatch: pytest.MonkeyPatch
     for progress in (0.0, SHRUNK_AT / 2, SHRUNK_AT, 1.0):
         loss(transporter().eval(), batch(), progress)
     assert used == pytest.approx([FIRST_STD, (FIRST_STD * LAST_STD) ** 0.5, LAST_STD, LAST_STD])
-
-
-def test_a_reconstruction_is_of_the_second_picture() -> None:
-    model, given = transporter().eval(), batch()
-    model._transported = lambda x, progress: x
-    assert torch.equal(model.reconstruct(given.o, given.o_next), given.o_next)
 
 
 def test_heat_maps_are_round_in_pixels() -> None:

@@ -117,11 +117,6 @@ class Transporter(Model):
         points = self._points(self.inputs(o))
         return Encoding(points[:, 0], points[:, 1:])
 
-    def reconstruct(self, o: Tensor, o_next: Tensor) -> Tensor:
-        """`o_next` drawn from `o` and the features at the keypoints of `o_next`, of the same type."""
-        drawn = self._transported(self.inputs(torch.cat((o, o_next))), torch.ones((), device=o.device))
-        return self.inputs.observation(drawn[len(o) :], like=o)
-
     def compile_step(self) -> None:
         parts = ("phi", "psi", "decoder")
         self.fused_parts = {name: torch.compile(getattr(self, name).forward, dynamic=False) for name in parts}

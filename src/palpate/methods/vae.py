@@ -83,12 +83,6 @@ class VAE(Model):
         agent = self.group.position(self.group.pose(self.phi_int(x)))
         return Encoding(agent * self.inputs.unit, self._posterior(self.phi_ext(x))[0][:, None])
 
-    def reconstruct(self, o: Tensor) -> Tensor:
-        """Observations `[b, ...]` of the same type, decoded from the latent's mean."""
-        x = self.inputs(o)
-        mean, _ = self._posterior(self.phi_ext(x))
-        return self.inputs.observation(self.decoder(self.group.pose(self.phi_int(x)), mean), like=o)
-
     def compile_step(self) -> None:
         super().compile_step()
         self.fused_decoder = torch.compile(self.decoder.forward, dynamic=False)

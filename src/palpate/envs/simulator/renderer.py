@@ -4,7 +4,6 @@ Legend: h and w picture height and width.
 """
 
 import atexit
-import importlib
 import os
 import sys
 import threading
@@ -55,12 +54,6 @@ class Renderer:
             self._size = width, height
         self._rectangle = self._mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.empty((height, width, 3), np.uint8)
-
-    def name(self) -> str:
-        """OpenGL's name for what draws the pictures: a GPU, or a software renderer."""
-        self._gl.make_current()
-        gl = importlib.import_module("OpenGL.GL")  # configured by MuJoCo
-        return bytes(gl.glGetString(gl.GL_RENDERER) or b"").decode(errors="replace")
 
     def pose(self, qpos: np.ndarray) -> None:
         """Move the bodies, and the cameras that they carry, to these coordinates of the model's joints."""

@@ -35,11 +35,6 @@ def draw(
     return pictures
 
 
-def drawn_by(side: int, shadows: bool, balls: int) -> str:
-    """OpenGL's name for what draws pictures of this size: a GPU, or a software renderer."""
-    return _renderer(side, shadows, balls).name()
-
-
 def pose(
     renderer: Renderer, agent: np.ndarray, ball: np.ndarray, orientation: np.ndarray, heading: float = FIGURE_FACES
 ) -> None:

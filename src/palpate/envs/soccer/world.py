@@ -82,11 +82,6 @@ class OnField(Simulated):
         """Scenes from one of `CAMERAS`: [b, h, w, 3] uint8."""
         return self._draw(scene, (camera,), width, height)[:, 0]
 
-    def drawn_by(self) -> str:
-        """OpenGL's name for what draws the observations: a GPU, or a software renderer."""
-        self._require_open()
-        return renderer.drawn_by(self.config.size, self.config.shadows, self.config.balls)
-
     def balls(self, agent: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Random positions [b, ..., 2] and orientations [b, ..., 4] of balls, and whether [b] they all lie inside the
         fence and apart from the agents [b, 2] and each other."""
