@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 
 from palpate.choices import REFINED_DIMENSIONS, Choice, Facts, choose
 from palpate.config import Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
-from palpate.traits import CARRIED, Traits, resolve, traits_of
+from palpate.traits import CARRIED, Kind, Traits, resolve, traits_of
 
 OF_TRAINING = ("steps", "batch_size", "optimizer", "learning_rate", "augment", "chosen_moves")
 OF_OBJECTIVE = ("objects", "body", "refine", "rest_floor")
@@ -135,10 +135,11 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
 
 def require_objects(name: str, objects: int | str, facts: Facts) -> None:
     """Refuse several objects, or their search, where the method or the data do not allow them."""
-    traits, kind = traits_of(name), "pictures" if facts.picture else "vectors"
+    traits = traits_of(name)
+    kind: Kind = "pictures" if facts.picture else "vectors"
     if objects != 1 and kind not in traits.several:
         why = f"several objects are not found in {kind} yet"
         why = why if traits.several else f"the method {name!r} places one object"
         raise ValueError(f"objects is {objects!r}; leave it out: {why}")
-    if objects == "auto" and not traits.has_body:
+    if objects == "auto" and not traits.counts(picture=facts.picture):
         raise ValueError(f"objects is 'auto'; give their number: the method {name!r} cannot count objects")

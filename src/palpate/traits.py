@@ -2,9 +2,11 @@
 
 import sys
 from importlib import import_module
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from palpate.config import Method, Objective
+
+Kind = Literal["vectors", "pictures"]  # of observations
 
 
 class Traits(NamedTuple):
@@ -16,10 +18,14 @@ class Traits(NamedTuple):
     predicts: bool = False  # `would_touch` and `uncertainty` give values, so that moves can be chosen
     refines: bool = False  # it has a refinement
     has_body: bool = False  # it learns a body
-    several: tuple[str, ...] = ()  # kinds of observations, vectors and pictures, in which it places several objects
+    several: tuple[Kind, ...] = ()  # kinds of observations in which it places several objects
     turns: bool = False  # it can learn agents that turn
     muon: bool = False  # it gains from Muon and from higher learning rates
     unsupervised: bool = True
+
+    def counts(self, *, picture: bool) -> bool:
+        """Whether short runs can count its objects; they place several bodies by vectors."""
+        return self.has_body and "vectors" in self.several and not picture
 
 
 METHODS: dict[str, Traits] = {
