@@ -71,8 +71,8 @@ def rows(given: ModelConfig, seed: int) -> Any:
     if METHODS[given.method].unsupervised:
         return batch
     agent, agent_next, thing, thing_next = torch.rand(4, ROWS, given.n, generator=generator)
-    angle, angle_next = torch.rand(2, ROWS, generator=generator)
-    return LabelledBatch(*batch, agent, thing, angle, agent_next, thing_next, angle_next)
+    angles, angles_next = torch.rand(2, ROWS, 1, generator=generator)
+    return LabelledBatch(*batch, agent, thing[:, None], angles, agent_next, thing_next[:, None], angles_next)
 
 
 def gradients(given: ModelConfig, ranks: Ranks) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -106,13 +106,14 @@ def apart(one: dict[str, Tensor], two: dict[str, Tensor]) -> float:
 
 def moved(kind: str, ranks: Ranks, **options: Any) -> dict[str, Tensor]:
     """How the parameters move in a short run with everything at once: Muon, selected triples, augmentation, and a
-    refinement where there are fresh triples."""
+    refinement where there are fresh triples. `options` are those of the first rank."""
     made = feed(kind)
     model = make_model(isinstance(made, Selected), refine=isinstance(made, Selected))
     model.inputs.augment = "shift"
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     try:
-        train(model, made, settings(optimizer="muon", learning_rate=1e-3, steps=8), ranks=ranks, **options)
+        given = settings(optimizer="muon", learning_rate=1e-3, steps=8)
+        train(model, made, given, ranks=ranks, **(options if ranks.first else {}))
     finally:
         made.close()
     return {name: p.detach() - start[name] for name, p in model.named_parameters()}
@@ -230,7 +231,7 @@ def dying(watch: Any, folder: Path) -> None:
 
     with joined("cpu") as ranks:
         source = resident().source
-        train(make_model(), Fatal(source, BATCH), settings(), folder=folder, ranks=ranks)
+        train(make_model(), Fatal(source, BATCH), settings(), folder=folder if ranks.first else None, ranks=ranks)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ module. So supervision cannot leak; `tests/test_layering.py` checks the imports.
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, Self, final
+from typing import Any, NamedTuple, Self, TypeVar, final
 
 import h5py
 import numpy as np
@@ -19,6 +19,8 @@ from palpate.data.sources import Resident, Source
 from palpate.data.stream import Stream, World
 from palpate.data.transitions import Batch, Index, Transitions, positions
 from palpate.rotations import attitude
+
+Values = TypeVar("Values", Tensor, Tensor | None)
 
 
 class Truth(NamedTuple):
@@ -48,7 +50,12 @@ class Truth(NamedTuple):
     @property
     def objects(self) -> Tensor:
         """The objects' positions, `[N, k, n]`."""
-        return self.object if self.object.dim() == 3 else self.object[:, None]
+        return _with_axis(self.object, 3)
+
+    @property
+    def objects_next(self) -> Tensor | None:
+        """The objects' positions in o', `[N, k, n]`."""
+        return _with_axis(self.object_next, 3)
 
     def squeezed(self) -> "Truth":
         """Without the object axis, if there is one object."""
@@ -60,39 +67,44 @@ class Truth(NamedTuple):
     @property
     def angles(self) -> Tensor | None:
         """The objects' angles, `[N, k]`."""
-        return _with_axis(self.angle)
+        return _with_axis(self.angle, 2)
+
+    @property
+    def angles_next(self) -> Tensor | None:
+        """The objects' angles in o', `[N, k]`."""
+        return _with_axis(self.angle_next, 2)
 
     @property
     def contacts(self) -> Tensor | None:
         """Contacts of each object, `[N, k]`."""
-        return _with_axis(self.contact)
+        return _with_axis(self.contact, 2)
 
     @property
     def visibles(self) -> Tensor | None:
         """Which objects can be seen in o, `[N, k]`."""
-        return _with_axis(self.visible)
+        return _with_axis(self.visible, 2)
 
     def known(self) -> dict[str, Tensor]:
         return {name: x for name, x in self._asdict().items() if x is not None}
 
 
-def _with_axis(x: Tensor | None) -> Tensor | None:
-    """Values [N, k] or [N] of objects, as `[N, k]`."""
-    return x[:, None] if x is not None and x.dim() == 1 else x
+def _with_axis(x: Values, dimensions: int) -> Values:
+    """Values [N, ...] of one object, or [N, k, ...] of several, with the axis of the objects."""
+    return x if x is None or x.dim() == dimensions else x[:, None]
 
 
 class LabelledBatch(NamedTuple):
-    """A batch and the true states of its rows, None where unknown."""
+    """A batch and the true states of its rows, None where unknown; those of the k objects have an object axis."""
 
     o: Tensor  # [b, ...]
     a: Tensor  # [b, n]
     o_next: Tensor  # [b, ...]
     agent: Tensor  # [b, n]
-    object: Tensor  # [b, n]
-    angle: Tensor | None  # [b]
+    objects: Tensor  # [b, k, n]
+    angles: Tensor | None  # [b, k]
     agent_next: Tensor | None  # [b, n]
-    object_next: Tensor | None  # [b, n]
-    angle_next: Tensor | None  # [b]
+    objects_next: Tensor | None  # [b, k, n]
+    angles_next: Tensor | None  # [b, k]
 
 
 @final
@@ -191,12 +203,12 @@ class LabelledStream(Source[LabelledBatch]):
 
     def draw(self, count: int, generator: torch.Generator) -> LabelledBatch:
         states = self._stream.world.sample(count, generator)
-        return _labelled_batch(self._stream.triples(states), states)
+        truth = Truth(**{name: getattr(states, name, None) for name in Truth._fields})  # type: ignore[arg-type]
+        return _labelled_batch(self._stream.triples(states), truth)
 
 
-def _labelled_batch(batch: Batch, states: Any) -> LabelledBatch:
-    truth = {name: getattr(states, name, None) for name in LabelledBatch._fields[3:]}
-    return LabelledBatch(*batch, **truth)  # type: ignore[arg-type]
+def _labelled_batch(batch: Batch, truth: Truth) -> LabelledBatch:
+    return LabelledBatch(*batch, **{name: getattr(truth, name) for name in LabelledBatch._fields[3:]})
 
 
 def _as_tensor(name: str, values: Any) -> Tensor:

@@ -32,19 +32,18 @@ class Supervised(Model):
         self.phi_ext = Branch(make_encoder(config), self.head.width)
 
     def outputs(self, batch: LabelledBatch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
-        if batch.agent_next is None or batch.object_next is None:
+        if batch.agent_next is None or batch.objects_next is None:
             raise ValueError("the truth lacks agent_next or object_next, which the supervised model needs")
-        if batch.object.shape[1:-1].numel() != len(self.head):
-            count = batch.object.shape[1:-1].numel()
+        if (count := batch.objects.shape[1]) != len(self.head):
             raise ValueError(
                 f"the truth has {count} objects and the model {len(self.head)}; train with objects={count}"
             )
-        if self.turns and (batch.angle is None or batch.angle_next is None):
+        if self.turns and (batch.angles is None or batch.angles_next is None):
             raise ValueError("the truth lacks angle or angle_next, which a body that turns needs")
         x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
         raw, ext = map(paired, side_by_side((self.phi_int, self.phi_ext), x))
-        truth = [(batch.agent, batch.agent_next), (batch.object, batch.object_next)]
-        truth += [(batch.angle, batch.angle_next)] if self.turns else []  # type: ignore[list-item]
+        truth = [(batch.agent, batch.agent_next), (batch.objects, batch.objects_next)]
+        truth += [(batch.angles, batch.angles_next)] if self.turns else []  # type: ignore[list-item]
         return raw, ext, *(torch.stack(pair, 1) for pair in truth)
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
@@ -54,11 +53,11 @@ class Supervised(Model):
         objects = self.head(ext, z_int.detach())
         terms = {
             "agent": group.difference(group.position(z_int), agent / unit).square().sum(-1).mean(),
-            "object": group.difference(objects.position, with_axis(position, 3) / unit).square().sum(-1).mean(),
+            "object": group.difference(objects.position, position / unit).square().sum(-1).mean(),
         }
         if self.turns:
             axis = F.normalize(objects.pose, dim=-1)
-            terms["angle"] = (axis - double_angle(with_axis(angles[0], 2))).square().sum(-1).mean()
+            terms["angle"] = (axis - double_angle(angles[0])).square().sum(-1).mean()
         return Loss(terms, {})
 
     def encode(self, o: Tensor) -> Encoding:
@@ -71,8 +70,3 @@ class Supervised(Model):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]
-
-
-def with_axis(x: Tensor, dimensions: int) -> Tensor:
-    """True states [b, ...] of one object, or [b, k, ...] of several, with the axis of the objects."""
-    return x if x.dim() == dimensions else x[:, None]
