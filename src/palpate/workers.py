@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, final
 from palpate.interrupts import children_ignore_interrupts
 
 PATIENCE = 5.0  # seconds for a worker to end by itself
-GPUS = "CUDA_VISIBLE_DEVICES"  # environment variable: the GPUs that a process may use, by number or name
 
 
 class WorkerError(RuntimeError):

@@ -33,13 +33,13 @@ from palpate.reproduce.campaign import (
     tables_and_figures,
     visible_gpus,
 )
-from palpate.reproduce.crew import Halted, Outcome
+from palpate.reproduce.crew import GPUS, Halted, Outcome
 from palpate.reproduce.presets import Case, cases
 from palpate.reproduce.runs import Place, perform, repeat
 from palpate.runlog import read_log
 from palpate.training.loop import Interrupted
 from palpate.training.notes import NonFiniteLoss
-from palpate.workers import GPUS, WorkerError
+from palpate.workers import WorkerError
 
 # The command line with the smallest preset as `small`; workers receive its settings.
 COMMAND = [

@@ -13,7 +13,7 @@ from palpate.collecting.parts import Stopped
 from palpate.config import TrainingConfig
 from palpate.disk import from_json, write_whole
 from palpate.progress import bar
-from palpate.reproduce.crew import Halted, Outcome, attempt, side_by_side
+from palpate.reproduce.crew import GPUS, Halted, Outcome, attempt, side_by_side
 from palpate.reproduce.plots import draw
 from palpate.reproduce.presets import EXPERIMENTS, PRESETS, Case, Preset
 from palpate.reproduce.runs import Place, repeat
@@ -21,7 +21,7 @@ from palpate.reproduce.sets import gather, sets_on_disk
 from palpate.reproduce.tables import write_table
 from palpate.settings import demand_same
 from palpate.training.loop import training_device
-from palpate.workers import GPUS, available_cores
+from palpate.workers import available_cores
 
 MOST_JOBS = 16  # default limit: each run holds its data in memory
 
@@ -53,7 +53,7 @@ def most_jobs(cases: Sequence[Case], device: str | None = None) -> int:
 
 
 def visible_gpus(device: str | None = None) -> list[str]:
-    """The GPUs that this process may use, as a worker's `GPUS` names them; none if runs are on the CPU."""
+    """The GPUs that this process may use, as `GPUS` names them; none if runs are on the CPU."""
     if not _on_gpu(device):
         return []
     count, named = max(1, torch.cuda.device_count()), os.environ.get(GPUS)

@@ -17,9 +17,10 @@ from palpate.disk import Busy
 from palpate.reproduce.presets import Case
 from palpate.reproduce.runs import Place, perform
 from palpate.training.loop import Interrupted
-from palpate.workers import GPUS, Worker, WorkerError, available_cores, dismiss, ready
+from palpate.workers import Worker, WorkerError, available_cores, dismiss, ready
 
 PATIENCE = 60.0  # seconds for a worker to save its run
+GPUS = "CUDA_VISIBLE_DEVICES"  # environment variable: the GPUs that a process may use, by number or name
 Show = Callable[[Case, int, str], None]  # a case, its step, and the text beside the bar
 
 
