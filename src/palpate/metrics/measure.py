@@ -3,8 +3,8 @@
 Legend: N observations, k objects, n ambient dimension. Positions are in the action's unit, the truth's as well.
 """
 
-import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -29,12 +29,13 @@ from palpate.metrics.formulas import (
     rigid,
     rigid_offset,
 )
-from palpate.metrics.reading import Reading, matched, mistaken
+from palpate.metrics.reading import Reading, matched, mistaken, swapped
 from palpate.metrics.rows import host, mapped, visible
 from palpate.metrics.scores import TITLES, EachScore, Scores
 from palpate.rotations import angle_between, mean_rotation
 
 TURNS = 1e-3  # radians, standard deviation of an object's angles above which it turns
+Pair = tuple[dict[str, float], dict[str, float]]  # scores, and those of the constant predictor
 PAIRS = 100_000  # of points whose distances are compared: their mean is good to about 1 %
 
 
@@ -85,50 +86,25 @@ def measure(
         encoding, known = encoding.faced(zero), known.faced(zero)
     if alike and truth.objects.shape[1] > 1:
         truth, known_truth = matched(group, encoding, truth), matched(group, known, known_truth)
-    seen = visible(encoding, truth)
-    positions, constant = _positions(group, *seen, known, known_truth)
-    scores |= positions
+    seen, objects = visible(encoding, truth), truth.objects.shape[1]
     scores["hidden_rows"] = len(truth.agent) - len(seen[1].agent)
-    if scores["hidden_rows"] and encoding.confidences is not None and truth.visibles is not None:
-        scores["confidence_auroc"], constant["confidence_auroc"] = (
-            float(auroc(encoding.confidences.flatten(), truth.visibles.flatten() > 0)),
-            0.5,
-        )
-    if truth.objects.shape[1] > 1:
-        scores["each"] = _each_score(group, *seen, known_truth)
-        chance = 1 - 1 / math.factorial(truth.objects.shape[1])  # of a random order
-        if not alike:
-            scores["object_swap_rate"], constant["object_swap_rate"] = _swapped(group, *seen), chance
     if not places_object:
         scores["probe_rows"] = len(known_truth.agent)
+    if objects > 1:
+        scores["each"] = _each_score(group, *seen, known_truth)
+    pairs = [positions := _positions(group, *seen, known, known_truth)]
+    if scores["hidden_rows"]:
+        pairs.append(_confidence(encoding, truth))
+    if objects > 1 and not alike:
+        pairs.append(_order("object_swap_rate", swapped(group, *seen), objects))
     if not tells_apart:
-        chance = 1 - 1 / math.factorial(truth.objects.shape[1] + 1)  # of a random order
-        scores["swap_rate"], constant["swap_rate"] = _mean(mistaken(group, *seen).double()), chance
-        agent = affine(seen[0].agent, affine_probe(known.agent, known_truth.agent))
-        columns = zip(seen[0].objects.unbind(1), known.objects.unbind(1), known_truth.objects.unbind(1), strict=True)
-        things = torch.stack([affine(x, affine_probe(some, true)) for x, some, true in columns], 1)
-        scores["probed_l_test"] = float(l_test(group, Encoding(agent, things), seen[1]))
-        constant["probed_l_test"] = constant["l_test"]
-    attitudes = [state.attitude for state in (*seen, known_truth)]
-    if all(each is not None for each in attitudes):
-        turned, constants = _attitudes(*seen, known_truth)
-        scores, constant = scores | turned, constant | constants
-    angle = _angles(seen[1])
-    if seen[0].orientations is not None and angle is not None:
-        scores["orientation_error"] = _mean(axis_error(seen[0].orientations, angle))
-        # The best single axis for these rows.
-        best = axis_angle(double_angle(angle).mean(0))
-        constant["orientation_error"] = _mean(axis_error(best, angle))
-    if truth.contacts is not None:
-        true_contact = truth.contacts.bool().flatten()
-        share = _mean(true_contact.double())
-        for name, each in forecasts.items():
-            p = each.flatten()
-            if 0 < share < 1:
-                scores[f"{name}_auroc"] = float(auroc(p, true_contact))
-            scores[f"{name}_accuracy"] = _mean(((p > 0.5) == true_contact).double())
-            # A constant ranks at random and predicts the more common class.
-            constant |= {f"{name}_auroc": 0.5, f"{name}_accuracy": max(share, 1 - share)}
+        pairs.append(_order("swap_rate", mistaken(group, *seen), objects + 1))
+        probed = _probed(group, *seen, known, known_truth)
+        pairs.append(({"probed_l_test": probed}, {"probed_l_test": positions[1]["l_test"]}))
+    pairs += [_attitudes(*seen, known_truth), _orientations(*seen), _forecasts(forecasts, truth)]
+    constant: dict[str, float] = {}
+    for ours, constants in pairs:
+        scores, constant = scores | ours, constant | constants
     return Scores(count=len(truth.agent), constant=constant, **scores)
 
 
@@ -137,9 +113,7 @@ def _determined(group: Group, truth: Truth) -> Truth:
     return truth._replace(agent=group.known(truth.agent), object=group.known(truth.object))
 
 
-def _positions(
-    group: Group, encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth
-) -> tuple[dict[str, float], dict[str, float]]:
+def _positions(group: Group, encoding: Encoding, truth: Truth, reference: Encoding, reference_truth: Truth) -> Pair:
     """The scores of positions, and those of the constant predictor. Both encodings are in the true frame."""
     middle = Encoding(
         reference_truth.agent.mean(0).expand_as(truth.agent), reference_truth.objects.mean(0).expand_as(truth.objects)
@@ -169,11 +143,31 @@ def _positions(
     return scores, constant
 
 
-def _attitudes(encoding: Encoding, truth: Truth, known: Truth) -> tuple[dict[str, float], dict[str, float]]:
-    """The scores of an agent that turns, and those of the constant predictor; attitudes are known in all of them."""
-    assert encoding.attitude is not None
-    assert truth.attitude is not None
-    assert known.attitude is not None
+def _confidence(encoding: Encoding, truth: Truth) -> Pair:
+    """How well the confidence tells the rows in which an object is hidden."""
+    if encoding.confidences is None or truth.visibles is None:
+        return {}, {}
+    area = float(auroc(encoding.confidences.flatten(), truth.visibles.flatten() > 0))
+    return {"confidence_auroc": area}, {"confidence_auroc": 0.5}
+
+
+def _order(name: str, wrong: Tensor, points: int) -> Pair:
+    """The share of rows in which the order of the points is wrong, as it is by chance in most rows."""
+    return {name: _mean(wrong.double())}, {name: 1 - 1 / math.factorial(points)}
+
+
+def _probed(group: Group, encoding: Encoding, truth: Truth, known: Encoding, known_truth: Truth) -> float:
+    """L_test of points that an affine probe reads, fitted to each of the `known` ones."""
+    agent = affine(encoding.agent, affine_probe(known.agent, known_truth.agent))
+    columns = zip(*(x.objects.unbind(1) for x in (encoding, known, known_truth)), strict=True)
+    objects = torch.stack([affine(x, affine_probe(some, true)) for x, some, true in columns], 1)
+    return float(l_test(group, Encoding(agent, objects), truth))
+
+
+def _attitudes(encoding: Encoding, truth: Truth, known: Truth) -> Pair:
+    """The scores of an agent that turns."""
+    if encoding.attitude is None or truth.attitude is None or known.attitude is None:
+        return {}, {}
     ours, true, others = (own_frame(state) for state in (encoding, truth, known))  # [N, k, n]
     name = "heading_error" if encoding.rotation is None else "rotation_error"
     answers = (ours, encoding.attitude), (others.mean(0), mean_rotation(known.attitude))
@@ -195,15 +189,30 @@ def _each_score(group: Group, encoding: Encoding, truth: Truth, known: Truth) ->
     return tuple(EachScore(*column) for column in columns)
 
 
-def _swapped(group: Group, encoding: Encoding, truth: Truth) -> float:
-    """Share of rows in which another order of the objects is nearer to the truth."""
-    cost = apart2(group, encoding, truth)
-    true = torch.arange(cost.shape[1])
-    present, *others = itertools.permutations(true.tolist())  # the first one changes nothing
-    ours, best = cost[:, list(present), true].sum(1), torch.full_like(cost[:, 0, 0], torch.inf)
-    for order in others:
-        best = torch.minimum(best, cost[:, list(order), true].sum(1))
-    return _mean((best < ours).double())
+def _orientations(encoding: Encoding, truth: Truth) -> Pair:
+    """The error of the objects' angles, if any of them turns; the constant is the best single axis for these rows."""
+    angle = _angles(truth)
+    if encoding.orientations is None or angle is None:
+        return {}, {}
+    best = axis_angle(double_angle(angle).mean(0))
+    ours, constant = (_mean(axis_error(x, angle)) for x in (encoding.orientations, best))
+    return {"orientation_error": ours}, {"orientation_error": constant}
+
+
+def _forecasts(forecasts: Mapping[str, Tensor], truth: Truth) -> Pair:
+    """How well probabilities of contact, by name, tell contacts; a constant predicts the more common class."""
+    scores, constant = dict[str, float](), dict[str, float]()
+    if truth.contacts is None:
+        return scores, constant
+    contact = truth.contacts.bool().flatten()
+    share = _mean(contact.double())
+    for name, each in forecasts.items():
+        p = each.flatten()
+        if 0 < share < 1:
+            scores[f"{name}_auroc"] = float(auroc(p, contact))
+        scores[f"{name}_accuracy"] = _mean(((p > 0.5) == contact).double())
+        constant |= {f"{name}_auroc": 0.5, f"{name}_accuracy": max(share, 1 - share)}
+    return scores, constant
 
 
 def _angles(truth: Truth) -> Tensor | None:

@@ -4,7 +4,9 @@ the agent from the objects, the probe of a latent.
 All of it is fitted to true states, so it serves measuring alone.
 """
 
+import functools
 import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -82,23 +84,25 @@ def matched(group: Group, encoding: Encoding, truth: Truth) -> Truth:
     return Truth(**{name: x if name.startswith(OF_AGENT) else taken(x) for name, x in truth.known().items()})
 
 
+def swapped(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
+    """Rows [N] bool for which another order of the objects is nearer to the truth."""
+    cost = apart2(group, encoding, truth)  # [N, learned, true]
+    true = torch.arange(cost.shape[2])
+    return _beaten(cost[:, order, true].sum(1) for order in itertools.permutations(true.tolist()))
+
+
 def mistaken(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     """Rows [N] bool for which another order of all learned points, the agent's among them, is nearer to the truth."""
     cost = exchanged2(group, encoding, truth)  # [N, agent, object, true]
-    points, true = cost.shape[1], cost.shape[3]
-    ours = sum((cost[:, 0, i + 1, i] for i in range(true)), cost.new_zeros(len(cost)))
-    least = torch.full_like(ours, float("inf"))
-    for agent in range(points):
-        found = {frozenset([agent]): cost.new_zeros(len(cost))}  # least sums by the points that are in use
-        for i in range(true):
-            more: dict[frozenset[int], Tensor] = {}
-            for used, total in found.items():
-                for point in set(range(points)) - used:
-                    after, here = used | {point}, total + cost[:, agent, point, i]
-                    more[after] = torch.minimum(more[after], here) if after in more else here
-            found = more
-        least = torch.minimum(least, found[frozenset(range(points))])
-    return least < ours
+    true = torch.arange(cost.shape[3])
+    orders = itertools.permutations(range(cost.shape[1]))
+    return _beaten(cost[:, agent, objects, true].sum(1) for agent, *objects in orders)
+
+
+def _beaten(costs: Iterator[Tensor]) -> Tensor:
+    """Rows [N] bool for which any other order costs less than the first one, ours."""
+    ours = next(costs)
+    return functools.reduce(torch.minimum, costs) < ours  # one by one: there are many orders
 
 
 def aligned(
