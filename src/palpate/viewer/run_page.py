@@ -11,7 +11,7 @@ from palpate.runlog import FIGURES
 from palpate.viewer.curves import charts
 from palpate.viewer.embedded import encoded
 from palpate.viewer.page import Notice, html
-from palpate.viewer.run import RunFolder, Verdict
+from palpate.viewer.run import RunFolder, State, Verdict
 from palpate.viewer.session import Session
 
 SECONDS = 1.0  # between two readings of the folder
@@ -19,118 +19,130 @@ CHARTS_FIRST = 0.6  # seconds before the model is loaded: importing torch would 
 
 
 def run_page(session: Session, notice: Notice) -> None:
-    run = session.run
-    assert run is not None
-    with ui.element("div").classes("grid"):
-        with ui.element("div").classes("card s5"):
-            verdict = html("")
-        with ui.element("div").classes("card s7") as picture_card:
-            overlay = html("", "figure")
-        with ui.element("div").classes("card s12"):
-            html("<h2>Curves</h2>")
-            progress = ui.linear_progress(value=0, show_value=False, size="5px")
-            steps = html("", "soft")
-            curve_row = ui.element("div").classes("grid").style("margin-top: 8px")
-        figures = {}
-        for name in ("distances", "error"):
-            with ui.element("div").classes("card s6") as card:
-                figures[name] = (card, html("", "figure"))
-            card.visible = False
-        with ui.element("div").classes("card s12"):
-            html("<h2>Settings</h2>")
-            settings = html("")
+    assert session.run is not None
+    _Page(session, session.run, notice)
 
-    charted: list[tuple[str, ui.echart]] = []
-    seen: dict[str, Any] = {}
 
-    def draw_curves() -> None:
+class _Page:
+    """The elements of the page, and what they show."""
+
+    def __init__(self, session: Session, run: RunFolder, notice: Notice) -> None:
+        self.session, self.run, self.notice = session, run, notice
+        self.charted: list[tuple[str, ui.echart]] = []
+        self.started = False  # whether the figures are being drawn
+        self.seen: dict[str, Any] = {}  # what is shown: the run's state, the version of its readings, the figures
+        self._build()
+        self._look()
+        if session.follows:
+            ui.timer(SECONDS, self._look)
+        ui.timer(0.2, self._show_drawn)
+
+    def _build(self) -> None:
+        with ui.element("div").classes("grid"):
+            with ui.element("div").classes("card s5"):
+                self.verdict = html("")
+            with ui.element("div").classes("card s7").style("min-height: 300px"):
+                self.overlay = html("", "figure")
+            with ui.element("div").classes("card s12"):
+                html("<h2>Curves</h2>")
+                self.progress = ui.linear_progress(value=0, show_value=False, size="5px")
+                self.steps = html("", "soft")
+                self.curves = ui.element("div").classes("grid").style("margin-top: 8px")
+            self.figures = {}
+            for name in ("distances", "error"):
+                with ui.element("div").classes("card s6") as card:
+                    self.figures[name] = (card, html("", "figure"))
+                card.visible = False
+            with ui.element("div").classes("card s12"):
+                html("<h2>Settings</h2>")
+                self.settings = html("")
+
+    def _is_new(self, topic: str, value: Any) -> bool:
+        """Whether this differs from what is shown; from now on it is shown."""
+        before, self.seen[topic] = self.seen.get(topic), value
+        return bool(before != value)
+
+    def _look(self) -> None:
+        """Show the present content of the folder."""
+        state = self.run.state
+        if state == "gone":
+            return
+        if self._is_new("state", (state, self.run.made)):
+            self._show_state(state)
+        if self._is_new("version", self.run.version()):
+            self._draw_curves()
+            done, planned = self.notice.guard("progress", self.run.progress) or (0, None)
+            self.progress.visible = state != "complete"
+            self.progress.value = done / planned if planned else 0
+            self.steps.content = f"step {done:,} of {planned:,}" if planned else f"step {done:,}"
+
+    def _show_state(self, state: State) -> None:
+        self.verdict.content = self.notice.guard("verdict", lambda: _verdict(self.run)) or ""
+        for card, _ in self.figures.values():
+            card.visible = False  # of an older model
+        self.settings.content = self.notice.guard("settings", lambda: _settings(self.run)) or ""
+        if state != "complete":
+            self.overlay.content = _waiting("There is no model yet. Pictures appear when the run is complete.")
+        elif "overlay" in (stored := self.run.figures()):
+            self._show(stored, ["Figures of the run's report."])
+        else:
+            self.overlay.content = _waiting("The model is being loaded...")
+            ui.timer(CHARTS_FIRST, self._start, once=True)
+
+    def _draw_curves(self) -> None:
         """Add new points to the charts. If a term is new, make all charts again."""
-        rows = run.readings()
+        rows = self.run.readings()
         found = charts(rows)
-        if [chart.title for chart in found] != [title for title, _ in charted]:
-            curve_row.clear()
-            charted.clear()
-            with curve_row:
+        if [chart.title for chart in found] != [title for title, _ in self.charted]:
+            self.curves.clear()
+            self.charted.clear()
+            with self.curves:
                 for chart in found:
                     with ui.element("div").classes("s4"):
                         html(escape(chart.title), "soft")
-                        charted.append((chart.title, ui.echart(chart.options).style("height: 230px; width: 100%")))
+                        made = ui.echart(chart.options).style("height: 230px; width: 100%")
+                        self.charted.append((chart.title, made))
         else:
-            for (_, shown), chart in zip(charted, found, strict=True):
-                if shown.options == chart.options:
-                    continue
-                shown.options.clear()
-                shown.options.update(chart.options)
-                shown.update()
+            for (_, shown), chart in zip(self.charted, found, strict=True):
+                if shown.options != chart.options:
+                    shown.options.clear()
+                    shown.options.update(chart.options)
+                    shown.update()
         if not rows:
-            with curve_row:
-                curve_row.clear()
+            with self.curves:
+                self.curves.clear()
                 html("no readings yet", "wait s12")
 
-    def look() -> None:
-        state = run.state
-        if state == "gone":
-            return
-        if seen.get("state") != (state, run.made):
-            seen["state"] = (state, run.made)
-            verdict.content = notice.guard("verdict", lambda: _verdict(run)) or ""
-            for card, _ in figures.values():
-                card.visible = False  # of an older model
-            settings.content = notice.guard("settings", lambda: _settings(run)) or ""
-            if state == "complete":
-                stored = run.figures()
-                if "overlay" in stored:
-                    show(stored, ["Figures of the run's report."])
-                else:
-                    overlay.content = _waiting("The model is being loaded...")
-                    ui.timer(CHARTS_FIRST, start, once=True)
-            else:
-                overlay.content = _waiting("There is no model yet. Pictures appear when the run is complete.")
-        if seen.get("version") != run.version():
-            seen["version"] = run.version()
-            draw_curves()
-            done, planned = notice.guard("progress", run.progress) or (0, None)
-            progress.visible = state != "complete"
-            progress.value = done / planned if planned else 0
-            steps.content = f"step {done:,} of {planned:,}" if planned else f"step {done:,}"
+    def _start(self) -> None:
+        self.started = True
+        self.session.drawing.start()
+        self._show_drawn()
 
-    def show(found: Mapping[str, bytes], notes: list[str]) -> None:
-        if "overlay" in found:
-            note = "".join(f'<p class="soft">{escape(each)}</p>' for each in notes)
-            overlay.content = _figure("overlay", found) + note
-        for name, (card, place) in figures.items():
-            if name in found:
-                place.content, card.visible = _figure(name, found), True
-
-    def start() -> None:
-        seen["started"] = True
-        session.drawing.start()
-        drawn()
-
-    def drawn() -> None:
+    def _show_drawn(self) -> None:
         """Show the figures that are ready."""
-        if "started" not in seen:
+        if not self.started:
             return
-        drawing = session.drawing
-        if seen.get("changed") == (drawing.changed, drawing.finished):
+        drawing = self.session.drawing
+        if not self._is_new("figures", (drawing.changed, drawing.finished)):
             return
-        seen["changed"] = (drawing.changed, drawing.finished)
         if drawing.error:
-            overlay.content = _waiting(drawing.error)
+            self.overlay.content = _waiting(drawing.error)
             return
-        show(drawing.figures, drawing.notes)
+        self._show(drawing.figures, drawing.notes)
         if "overlay" in drawing.figures:
             return
         if drawing.finished:
-            overlay.content = _waiting(" ".join(drawing.notes) or "No picture can be drawn for this model.")
+            self.overlay.content = _waiting(" ".join(drawing.notes) or "No picture can be drawn for this model.")
         elif drawing.model is not None:
-            overlay.content = _waiting("Pictures are being drawn...")
+            self.overlay.content = _waiting("Pictures are being drawn...")
 
-    picture_card.style("min-height: 300px")
-    look()
-    if session.follows:
-        ui.timer(SECONDS, look)
-    ui.timer(0.2, drawn)
+    def _show(self, found: Mapping[str, bytes], notes: list[str]) -> None:
+        if "overlay" in found:
+            note = "".join(f'<p class="soft">{escape(each)}</p>' for each in notes)
+            self.overlay.content = _figure("overlay", found) + note
+        for name, (card, place) in self.figures.items():
+            if name in found:
+                place.content, card.visible = _figure(name, found), True
 
 
 def _verdict(run: RunFolder) -> str:
