@@ -1,7 +1,6 @@
 """A trained model, for users."""
 
 import copy
-import difflib
 import math
 import os
 import warnings
@@ -19,6 +18,7 @@ from palpate.disk import alone, named
 from palpate.methods.base import Encoding, Model
 from palpate.methods.store import load_model, save_model
 from palpate.runlog import RUN
+from palpate.spelling import did_you_mean
 
 ENCODE_ROWS, ENCODE_BYTES = 256, 256 * 1024**2
 KNOWN = ("observation", "agent", "object", "agent_centre")  # what `align` uses
@@ -153,9 +153,8 @@ class Representation:
         """Refuse what `align` cannot use."""
         for name in known:
             if name not in KNOWN:
-                near = difflib.get_close_matches(str(name), KNOWN, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"allowed are {', '.join(KNOWN)}"
-                raise ValueError(f"known has {name!r}; {hint}")
+                meant = did_you_mean(str(name), KNOWN, f"allowed are {', '.join(KNOWN)}")
+                raise ValueError(f"known has {name!r}{meant}")
         if "observation" not in known or not {"agent", "object"} & set(known):
             raise ValueError(
                 f"the known positions are {sorted(known)}; align needs 'observation' and 'agent' or 'object'"

@@ -1,6 +1,5 @@
 """The command line: parse, print, exit. Each verb is a file that delays heavy imports."""
 
-import difflib
 import os
 import shlex
 import sys
@@ -19,6 +18,7 @@ from palpate.cli.parsing import UsageError, parse
 from palpate.cli.reproduce import Reproduce
 from palpate.cli.train import Train
 from palpate.cli.view import View
+from palpate.spelling import did_you_mean
 
 VERBS = {
     "demo": Demo,
@@ -70,9 +70,8 @@ def parsed(
     """The verb of a command line, with its options."""
     name, *rest = arguments
     if name not in VERBS:
-        near = difflib.get_close_matches(name, VERBS, 1)
-        allowed = f"did you mean {near[0]!r}?" if near else f"allowed are {', '.join(VERBS)}"
-        raise ValueError(f"{name!r} is not a verb of palpate; {allowed}")
+        meant = did_you_mean(name, VERBS, f"allowed are {', '.join(VERBS)}")
+        raise ValueError(f"{name!r} is not a verb of palpate{meant}")
     if name == "train" and rest and not rest[0].startswith("-"):  # as in `palpate collect`
         raise ValueError(f"train takes a world as --env {rest[0]}, a file as --data {rest[0]}")
     return parse(VERBS[name], f"palpate {name}", rest)

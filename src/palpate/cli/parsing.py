@@ -20,6 +20,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from palpate.spelling import did_you_mean
+
 T = TypeVar("T")
 Positional = Annotated[T, "positional"]
 
@@ -262,8 +264,7 @@ def _from_file(path: Path, options: Sequence[Option]) -> dict[str, Any]:
         if key in NOT_IN_FILES:
             raise UsageError(f"{path}: {key} is allowed only on the command line, as --{key}")
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            raise UsageError(f"{path}: unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise UsageError(f"{path}: unknown setting {key!r}{did_you_mean(key, known)}")
         try:
             found[key] = known[key].accept(value)
         except argparse.ArgumentTypeError as error:

@@ -1,10 +1,11 @@
 """Options of a world, by name."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields
 from numbers import Integral
 from typing import Any, TypeVar
+
+from palpate.spelling import did_you_mean
 
 Config = TypeVar("Config")
 
@@ -14,9 +15,9 @@ def configured(config: type[Config], options: Mapping[str, Any]) -> Config:
     known = {field.name: field.type for field in fields(config)}  # type: ignore[arg-type]
     for name, value in options.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"there is no option {name!r}; this world has {', '.join(known)}{hint}")
+            raise ValueError(
+                f"there is no option {name!r}; this world has {', '.join(known)}{did_you_mean(name, known)}"
+            )
         if known[name] is bool and not isinstance(value, bool):
             raise ValueError(f"{name} is {value!r}; allowed is True or False")
     return config(**options)

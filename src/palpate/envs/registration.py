@@ -1,6 +1,5 @@
 """The names of our worlds."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -16,6 +15,7 @@ from palpate.envs.soccer import DrivingConfig, Soccer, SoccerConfig, SoccerDrivi
 from palpate.envs.sprites import Sprites, SpritesConfig
 from palpate.envs.table import Table, TableConfig
 from palpate.envs.turning import SpritesTurning, TurningConfig
+from palpate.spelling import did_you_mean
 
 SPRITES: dict[str, dict[str, Any]] = {
     "palpate/Sprites-v0": {},
@@ -120,10 +120,9 @@ def world(env_id: str, *, device: torch.device | str = "cpu", **options: Any) ->
     """
     worlds = STREAMS | FIELDS | TABLE
     if env_id not in worlds:
-        near = difflib.get_close_matches(env_id, worlds, 1, 0.3)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        meant = did_you_mean(env_id, worlds, alike=0.3)
         others = "" if env_id.startswith("palpate/") else "; one of another package is written MODULE:ID"
-        raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{hint}{others}")
+        raise ValueError(f"env is {env_id!r}; the worlds here are {', '.join(worlds)}{meant}{others}")
     kind, config = next((kind, config) for ids, kind, config in KINDS if env_id in ids)
     settings = configured(config, worlds[env_id] | options)
     return kind(settings, device) if env_id in STREAMS else kind(settings)

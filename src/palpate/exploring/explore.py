@@ -1,6 +1,5 @@
 """Collect triples while learning from them."""
 
-import difflib
 import inspect
 import json
 import os
@@ -37,6 +36,7 @@ from palpate.plan import Asked, plan
 from palpate.progress import Rate, bar, say
 from palpate.representation import Representation, load
 from palpate.runlog import COMPLETE, RUN, RUNS
+from palpate.spelling import did_you_mean
 from palpate.training.loop import training_device
 from palpate.traits import resolve, traits_of
 
@@ -301,9 +301,8 @@ def _fit_settings(given: Mapping[str, Any]) -> dict[str, Any]:
             advice = "give it to explore itself" if name in EXPLORES else "leave it out"
             raise ValueError(f"fit holds {name!r}, which explore sets for all models; {advice}")
         if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, 1)
-            hint = f"did you mean {near[0]!r}?" if near else "see help(palpate.fit)"
-            raise ValueError(f"fit holds {name!r}, which is not a setting of palpate.fit; {hint}")
+            meant = did_you_mean(name, allowed, "see help(palpate.fit)")
+            raise ValueError(f"fit holds {name!r}, which is not a setting of palpate.fit{meant}")
     if given.get("objects") == "auto":
         raise ValueError(
             "fit holds objects 'auto', but explore does not count objects; give their number, or leave it out for one"

@@ -3,7 +3,6 @@
 This module imports no torch, so that the command line stays fast.
 """
 
-import difflib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import Any, Literal, get_args
 from palpate.choices import Facts
 from palpate.config import Encoder, ObjectiveConfig, SettledTraining
 from palpate.plan import Asked, Plan, plan
+from palpate.spelling import did_you_mean
 
 Experiment = Literal["sprites", "soccer", "ablation", "shares"]
 EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
@@ -176,9 +176,8 @@ def cases(
         there = list(dict.fromkeys(getattr(case, what) for case in planned))
         for name in wanted:
             if name not in there:
-                near = difflib.get_close_matches(name, there, 1, 0.3)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"{what} is {name!r}; these experiments have {', '.join(there)}{hint}")
+                meant = did_you_mean(name, there, alike=0.3)
+                raise ValueError(f"{what} is {name!r}; these experiments have {', '.join(there)}{meant}")
         planned = [case for case in planned if not wanted or getattr(case, what) in wanted]
     return [
         replace(case, seed=seed, training=replace(case.training, seed=seed))

@@ -1,11 +1,12 @@
 """Columns of a log by name, and the grammar of `position`: NAME, NAME[:2], NAME[0,2]."""
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from palpate.spelling import did_you_mean
 
 LISTED = 12  # columns in one message
 
@@ -26,9 +27,8 @@ def found(name: str, columns: Mapping[str, object], asked: str) -> str:
     ends = [each for each in columns if each.rpartition("/")[2] == name]
     if len(ends) == 1:
         return ends[0]
-    near = difflib.get_close_matches(name, columns, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the columns are {listed(list(columns))}"
-    raise ValueError(f"{asked}: there is no column {name!r}; {hint}")
+    meant = did_you_mean(name, columns, f"the columns are {listed(list(columns))}")
+    raise ValueError(f"{asked}: there is no column {name!r}{meant}")
 
 
 def listed(names: Sequence[str]) -> str:

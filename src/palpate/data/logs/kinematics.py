@@ -3,7 +3,6 @@
 Legend: T rows, d joints.
 """
 
-import difflib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from palpate.data.arrays import require_rigid
 from palpate.data.logs.columns import listed
 from palpate.envs.simulator.engine import load
 from palpate.rotations import vector_of
+from palpate.spelling import did_you_mean
 
 LARGEST = 4 * math.pi  # radians; larger angles are refused, because they are probably degrees
 
@@ -144,6 +144,6 @@ def _place(model: Any, robot: Path, site: str | None) -> tuple[str, int]:
         return "site", sites[site]
     if site in bodies:
         return "body", bodies[site]
-    near = difflib.get_close_matches(site, [*sites, *bodies], 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {listed([*sites, *bodies])}"
-    raise ValueError(f"{robot} has no site or body {site!r}; {hint}")
+    there = [*sites, *bodies]
+    meant = did_you_mean(site, there, f"there are {listed(there)}")
+    raise ValueError(f"{robot} has no site or body {site!r}{meant}")
