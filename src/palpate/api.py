@@ -1,24 +1,25 @@
 """`fit`: it combines data, model and training loop."""
 
-import difflib
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from palpate import __version__, counting
 from palpate.checkpoint import checksum
-from palpate.config import MOST, Encoder, GroupName, Motion, TrainingConfig, own_axes_hint
+from palpate.choices import Choice
+from palpate.config import MOST, Encoder, GroupName, Motion, SettledTraining, TrainingConfig, own_axes_hint
 from palpate.data.labelled import Labelled
 from palpate.data.stream import World
 from palpate.data.transitions import Batch, Transitions
 from palpate.disk import write_whole
-from palpate.evaluation import evaluate, watched
+from palpate.evaluation import evaluate, opened_test
 from palpate.groups import make_group
 from palpate.material import (
     Data,
@@ -42,6 +43,7 @@ from palpate.ranks import ALONE, Ranks
 from palpate.representation import Representation
 from palpate.runfile import RUN_FILE, run_file
 from palpate.runlog import demand_place, run_folder
+from palpate.spelling import did_you_mean
 from palpate.training.loop import Interrupted, train, training_device
 from palpate.training.state import steps_done
 from palpate.training.step import precision_on
@@ -95,11 +97,8 @@ def fit(
     the first one writes, reports and counts objects after the run.
     """
     for name in changes.keys() - TrainingConfig.__dataclass_fields__.keys():
-        near = difflib.get_close_matches(
-            name, [*inspect.signature(fit).parameters, *TrainingConfig.__dataclass_fields__], 1
-        )
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"fit() got an unexpected keyword argument {name!r}{hint}")
+        allowed = [*inspect.signature(fit).parameters, *TrainingConfig.__dataclass_fields__]
+        raise TypeError(f"fit() got an unexpected keyword argument {name!r}{did_you_mean(name, allowed)}")
     asked = Asked.of(
         method=method,
         objective=objective,
@@ -116,9 +115,76 @@ def fit(
         training=training,
         **changes,
     )
-    place = None if out is None or not ranks.first else Path(out)
-    progress = progress and ranks.first
+    if not ranks.first:  # which alone writes, measures and reports
+        run = _prepared(data, asked, ranks)
+        run.train(ranks)
+        return run.finished(run.assess())
+    place = None if out is None else Path(out)
     demand_place(place, resume=resume, overwrite=overwrite)
+    with opened_test(test) as watched:
+        run = _prepared(data, asked, ranks, watched, progress)
+        settings = run_file(origin_of(data) | origin_of(test, "test"), asked, run.left_open).encode()
+        steps = run.training.steps
+        with run_folder(place, run.described, resume=resume, overwrite=overwrite) as folder:
+            if folder is not None and not (folder / RUN_FILE).exists():  # also if a full disk prevented it
+                write_whole(folder / RUN_FILE, settings)
+            if progress:
+                heading = ["settings chosen by fit:"] if run.left_open else []
+                say("\n".join([*heading, *(f"  {choice}" for choice in run.left_open)]))
+                if resume and folder is not None:
+                    say(f"continuing after step {steps_done(folder)} of {steps}")
+            with bar(run.title, steps, show=progress) as advance:
+                run.train(ranks, folder=folder, evaluate=_evaluation(run, watched), watch=_Display(advance, watch))
+            quality = run.assess()
+            found = run.finished(quality, folder)
+            if quality is not None and asked.scene.objects != "auto" and steps >= counting.STEPS:
+                quality = replace(quality, counted=_counted_after(run, folder, progress))
+                found = run.finished(quality, folder)
+            if quality is not None:
+                _show(quality, progress)
+            return found
+
+
+class _Run(NamedTuple):
+    """What every rank prepares for a run."""
+
+    data: Transitions | Labelled | World
+    material: Material
+    model: Model
+    training: SettledTraining
+    left_open: list[Choice]
+    described: dict[str, Any]  # for the run's folder
+    facts: dict[str, Any]  # for the model's file
+    device: torch.device
+
+    @property
+    def title(self) -> str:
+        return f"{self.model.config.method}, {self.model.config.encoder} on {self.device.type}"
+
+    def train(self, ranks: Ranks, **recorded: Any) -> None:
+        with closing(self.material.feed) as feed:
+            train(
+                self.model, feed, self.training, criterion=_criterion(self.material.held_out), ranks=ranks, **recorded
+            )
+
+    def assess(self) -> Quality | None:
+        """The label-free quality of the trained model."""
+        held_out, sample = self.material.held_out, self.material.sample
+        with torch.no_grad():
+            self.model.recall(_blocks(held_out))
+        unseen = Batch(*(x[:ASSESSED_ROWS] for x in sample)) if held_out is None else held_out
+        return assess(self.model, unseen, self.material.episode)
+
+    def finished(self, quality: Quality | None, folder: Path | None = None) -> Representation:
+        """The trained model, which is also saved if there is a folder."""
+        facts = self.facts | _described(quality)
+        if folder is not None:
+            save_model(self.model, folder, facts)
+        return Representation(self.model, facts, self.device)
+
+
+def _prepared(data: Data, asked: Asked, ranks: Ranks, test: Labelled | None = None, progress: bool = False) -> _Run:
+    """Open the data, choose the settings and build the model; refuse what does not fit together."""
     device = training_device(asked.training)
     if ranks.device is not None and ranks.device.type != device.type:
         raise ValueError(
@@ -127,9 +193,6 @@ def fit(
     traits = traits_of(asked.name)
     opened = opened_data(data, traits, device)
     require_group(opened, asked.scene, traits)
-    origin = origin_of(data) | origin_of(test, "test")
-    from_file = isinstance(test, str | os.PathLike)
-    test = watched(test)
     if test is not None and isinstance(opened, Transitions | Labelled):
         _warn_of_seen(test.transitions, triples_of(opened))
     known = facts_of(opened, device)
@@ -170,51 +233,7 @@ def fit(
     }
     kinds = {"hardware": ranks.hardware, "source of triples": type(material.feed.source).__name__}
     ranks.require_same({**asdict(model.config), **asdict(settled), **described["data"], **kinds})
-    settings = run_file(origin, asked, left_open).encode()
-    with run_folder(place, described, resume=resume, overwrite=overwrite) as folder:
-
-        def keep(quality: Quality | None) -> None:
-            facts.update(_described(quality))
-            if folder is not None:
-                save_model(model, folder, facts)
-
-        if folder is not None and not (folder / RUN_FILE).exists():  # also if a full disk prevented it
-            write_whole(folder / RUN_FILE, settings)
-        if progress:
-            say("\n".join(["settings chosen by fit:", *(f"  {choice}" for choice in left_open)]) if left_open else "")
-            if resume and folder is not None:
-                say(f"continuing after step {steps_done(folder)} of {settled.steps}")
-        title = f"{model.config.method}, {model.config.encoder} on {device.type}"
-        with bar(title, settled.steps, show=progress) as advance:
-            try:
-                train(
-                    model,
-                    material.feed,
-                    settled,
-                    folder=folder,
-                    evaluate=_evaluation(material.held_out, test, facts, device),
-                    criterion=_criterion(material.held_out),
-                    watch=_Display(advance, watch),
-                    ranks=ranks,
-                )
-            finally:
-                material.feed.close()
-                if test is not None and from_file:
-                    test.close()
-        quality = _assessed(model, material)
-        keep(quality)
-        counts = ranks.first and asked.scene.objects != "auto" and settled.steps >= counting.STEPS
-        if quality is not None and counts:
-            try:
-                quality = replace(quality, counted=_counted_after(opened, model, settled.seed, progress))
-            except Interrupted:
-                if folder is not None:
-                    raise Interrupted(f"stopped while objects were counted; the model is saved in {folder}") from None
-                warnings.warn("stopped while objects were counted; the model is complete", stacklevel=2)
-            keep(quality)
-        if quality is not None and ranks.first:
-            _show(quality, progress)
-        return Representation(model, facts, device)
+    return _Run(opened, material, model, settled, left_open, described, facts, device)
 
 
 def _objects_in(opened: Transitions | Labelled | World, asked: Asked, substeps: int, progress: bool) -> tuple[int, str]:
@@ -230,19 +249,21 @@ def _objects_in(opened: Transitions | Labelled | World, asked: Asked, substeps: 
     return max(1, len(found.found)), found.reason
 
 
-def _counted_after(opened: Transitions | Labelled | World, model: Model, seed: int, progress: bool) -> int | None:
+def _counted_after(run: _Run, saved: Path | None, progress: bool) -> int | None:
     """How many objects short runs find, up to one more than the model has; None if they cannot count."""
-    config = model.config
-    traits = traits_of(config.method)
-    if not (traits.has_body and "vectors" in traits.several) or config.picture or config.objects == MOST:
+    config, seed = run.model.config, run.training.seed
+    if config.objects == MOST or not traits_of(config.method).counts(picture=config.picture):
         return None
     try:
-        rows, enough = some_rows(opened, counting.ROWS, seed), config.objects + 1
+        rows, enough = some_rows(run.data, counting.ROWS, seed), config.objects + 1
         found = counting.count(
             rows, config.objective, substeps=config.substeps, enough=enough, seed=seed, progress=progress
         )
     except Interrupted:
-        raise
+        if saved is not None:
+            raise Interrupted(f"stopped while objects were counted; the model is saved in {saved}") from None
+        warnings.warn("stopped while objects were counted; the model is complete", stacklevel=3)
+        return None
     except Exception as error:  # a trained model is worth more than the count
         warnings.warn(f"the objects were not counted after training: {error}", stacklevel=3)
         return None
@@ -260,36 +281,24 @@ def _warn_of_seen(test: Transitions, triples: Transitions) -> None:
         warnings.warn(
             f"{share:.0%} of the test triples are also training triples, so scores will be too good; collect others "
             "with another seed",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
-def _evaluation(
-    held_out: Batch | None, test: Labelled | None, facts: Mapping[str, Any], device: torch.device
-) -> Callable[[Model], dict[str, float]] | None:
+def _evaluation(run: _Run, test: Labelled | None) -> Callable[[Model], dict[str, float]] | None:
     """Evaluation during the run: the label-free criterion and, with test triples, the scores."""
-    if held_out is None and test is None:
+    if run.material.held_out is None and test is None:
         return None
-    blocks = _blocks(held_out)
+    blocks = _blocks(run.material.held_out)
 
-    def run(model: Model) -> dict[str, float]:
+    def evaluated(model: Model) -> dict[str, float]:
         explained = model.held_out(blocks) if blocks else None
         readings = {} if explained is None else {"held_out": explained}
         if test is not None:
-            readings |= evaluate(Representation(model, facts, device), test).as_dict()
+            readings |= evaluate(Representation(model, run.facts, run.device), test).as_dict()
         return readings
 
-    return run
-
-
-def _assessed(model: Model, material: Material) -> Quality | None:
-    """The label-free quality."""
-    with torch.no_grad():
-        model.recall(_blocks(material.held_out))
-    unseen = material.held_out
-    if unseen is None:
-        unseen = Batch(*(x[:ASSESSED_ROWS] for x in material.sample))
-    return assess(model, unseen, material.episode)
+    return evaluated
 
 
 def _show(quality: Quality, progress: bool) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -62,23 +62,13 @@ def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
     return torch.cat(parts) if parts and parts[0] is not None else None  # type: ignore[arg-type]
 
 
-def watched(test: Any) -> Labelled | None:
-    """The test triples that are evaluated during the run."""
-    if test is None:
-        return None
-    if isinstance(test, str | os.PathLike):
-        test = Labelled.open(test)
-    if not isinstance(test, Labelled):
-        raise ValueError(f"test is {test!r}; allowed are labelled triples (palpate.Labelled) or a file of them")
-    return test.subset(slice(0, min(len(test), WATCHED_ROWS)))
-
-
 @contextmanager
 def opened_test(test: Any) -> Iterator[Labelled | None]:
-    """The test triples as in `watched`; a file is closed afterwards."""
-    labelled = watched(test)
-    try:
-        yield labelled
-    finally:
-        if labelled is not None and isinstance(test, str | os.PathLike):
-            labelled.close()
+    """The test triples that are evaluated during the run; a file is closed afterwards."""
+    if test is None:
+        yield None
+        return
+    with Labelled.open(test) if isinstance(test, str | os.PathLike) else nullcontext(test) as labelled:
+        if not isinstance(labelled, Labelled):
+            raise ValueError(f"test is {test!r}; allowed are labelled triples (palpate.Labelled) or a file of them")
+        yield labelled.subset(slice(0, min(len(labelled), WATCHED_ROWS)))

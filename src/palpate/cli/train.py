@@ -1,7 +1,7 @@
 """palpate train."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +11,10 @@ from palpate.data.logs.options import OF_LOG, LogOptions
 
 if TYPE_CHECKING:
     from palpate.data.labelled import Labelled
+    from palpate.data.transitions import Transitions
+    from palpate.material import Data
     from palpate.ranks import Ranks
+    from palpate.representation import Representation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,40 +121,22 @@ class Train:
         from palpate.training.loop import training_device
 
         with joined(training_device(self.training).type) as ranks:
-            self._train(ranks, watch)
+            if ranks.first:
+                self._lead(ranks, watch)
+            else:
+                with self._opened() as (source, _):
+                    self._fit(source, ranks)
 
-    def _train(self, ranks: "Ranks", watch: Callable[[int, dict[str, float]], None] | None) -> None:
-        from palpate.api import fit
-        from palpate.data.logs.log import open_log
+    def _lead(self, ranks: "Ranks", watch: Callable[[int, dict[str, float]], None] | None) -> None:
+        """Train as the first rank, which also measures, draws and prints."""
         from palpate.disk import alone
-        from palpate.envs.registration import stream_world
         from palpate.pictures import illustrate
-        from palpate.training.loop import training_device
 
-        if ranks.first:
-            self._demand_place()
-        with nullcontext() if self.data is None else open_log(self.data, self.reading) as triples:
-            source: Any = self.data if triples is None or not triples.recipe else triples
-            if self.env is not None:
-                source = stream_world(self.env, device=training_device(self.training), **self._options)
-            test = self._test() if ranks.first else None
-            model = fit(
-                source,
-                out=self.out,
-                method=self.method,
-                objective=self.objective,
-                encoder=self.encoder,
-                shrink=self.shrink,
-                training=self.training,
-                test=test if self.test is None or not ranks.first else self.test,
-                resume=self.resume,
-                overwrite=self.force,
-                watch=watch,
-                ranks=ranks,
-                **vars(self.scene),
-            )
-            if not ranks.first:
-                return
+        self._demand_place()
+        with self._opened() as (source, triples):
+            test = self._test()
+            recorded = {"out": self.out, "resume": self.resume, "overwrite": self.force, "watch": watch}
+            model = self._fit(source, ranks, test=self.test or test, **recorded)
             print(f"{model!r}")
             with alone(self.out, inside=True):
                 scores = illustrate(self.out, model, test, f"palpate train: {self.env or self.data}", triples=triples)
@@ -159,6 +144,35 @@ class Train:
             print(f"\n{scores}\n")
         print(f"Read     {self.out / 'report.html'}")
         print(f"Load it with palpate.load({str(self.out)!r})")
+
+    @contextmanager
+    def _opened(self) -> "Iterator[tuple[Data, Transitions | None]]":
+        """What to learn from, and the triples of --data."""
+        from palpate.data.logs.log import open_log
+        from palpate.envs.registration import stream_world
+        from palpate.training.loop import training_device
+
+        if self.data is None:
+            assert self.env is not None
+            yield stream_world(self.env, device=training_device(self.training), **self._options), None
+            return
+        with open_log(self.data, self.reading) as triples:
+            yield triples if triples.recipe else self.data, triples
+
+    def _fit(self, source: "Data", ranks: "Ranks", **recorded: Any) -> "Representation":
+        from palpate.api import fit
+
+        return fit(
+            source,
+            method=self.method,
+            objective=self.objective,
+            encoder=self.encoder,
+            shrink=self.shrink,
+            training=self.training,
+            ranks=ranks,
+            **vars(self.scene),
+            **recorded,
+        )
 
     def _demand_place(self) -> None:
         from palpate.runlog import demand_place

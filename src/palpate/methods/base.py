@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from palpate.batchnorm import normalise_whole_batches
 from palpate.config import ModelConfig
 from palpate.data.transitions import Batch
 from palpate.geometry import angle_of, unit
@@ -18,7 +19,7 @@ from palpate.groups import make_group
 from palpate.groups.base import Group
 from palpate.inputs import Inputs
 from palpate.networks import Branch
-from palpate.ranks import ALONE, Ranks, normalise_whole_batches
+from palpate.ranks import ALONE, Ranks
 from palpate.rotations import attitude
 
 

@@ -39,10 +39,10 @@ def train(
     """Minimise `model.loss` over batches of `feed`; continue from `folder`'s checkpoint if it has one.
 
     `criterion` names a label-free reading of `evaluate`: the model ends with the weights for which it was smallest, the
-    last of several that are equal. All `ranks` call this function; only the first one evaluates and has a folder.
+    last of several that are equal. All `ranks` call this function; only the first one gives `folder`, `evaluate` and
+    `watch`.
     """
-    if not ranks.first:
-        folder = evaluate = watch = None
+    assert ranks.first or folder is evaluate is watch is None
     run = Run(model, feed, config, training_device(config), ranks)
     restore(run, folder)
     log = RunLog(folder, run.step, tensorboard=config.tensorboard)
@@ -53,7 +53,7 @@ def train(
             advance()
             run.step += 1
             last = run.step == config.steps
-            if last and ranks.first:
+            if last:
                 run.refine()
             evaluating = evaluate is not None and (last or run.step % config.evaluate_every == 0)
             if last or evaluating or run.step % config.log_every == 0:

@@ -156,7 +156,7 @@ class Run:
         return {**self.notes.read(), **self.plain.vitals(), **self.feed.vitals(), "learning_rate": rate}
 
     def refine(self) -> None:
-        """The model's refinement; raises if a step was not finite."""
+        """The model's refinement, on each rank; that of the first one counts. Raises if a step was not finite."""
         assert self.notes is not None
         self.notes.check()
         with self._frozen():
