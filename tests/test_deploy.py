@@ -34,8 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "ball": PICTURE | {"objective": ObjectiveConfig(**BALL)},
     "ellipse": PICTURE | {"objective": ObjectiveConfig(**ELLIPSE)},
     "ball-3": VECTOR | {"n": 3, "objective": ObjectiveConfig(**BALL)},
-    "several": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL, objects=3)},
-    "refined": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL | {"refine": True})},
+    "several": VECTOR | {"n": 2, "objective": ObjectiveConfig(**BALL | {"refine": True}, objects=3)},
     "turning": VECTOR | {"n": 2, "actions": 3, "objective": ObjectiveConfig(**ELLIPSE, group="se2")},
     "space": VECTOR | {"n": 3, "actions": 6, "objective": ObjectiveConfig(**BALL, group="se3")},
     "supervised": VECTOR | {"n": 2, "method": "supervised", "objective": ObjectiveConfig(body="ellipse")},
@@ -43,7 +42,6 @@ KINDS: dict[str, dict[str, Any]] = {
 OUTPUTS = {
     "ball": {"agent": [2], "object": [2], "covariance": [2, 2], "confidence": []},
     "ellipse": {"agent": [2], "object": [2], "covariance": [2, 2], "orientation": [], "confidence": []},
-    "refined": {"agent": [2], "object": [2], "covariance": [2, 2], "confidence": []},
     "several": {"agent": [2], "objects": [3, 2], "covariances": [3, 2, 2], "confidences": [3]},
     "turning": {
         "agent": [2],
@@ -59,7 +57,7 @@ OUTPUTS = {
 FILES = [
     ("ball", "torch"),
     ("supervised", "torch"),
-    *((kind, "onnx") for kind in ("ball", "ellipse", "refined", "several", "turning", "space")),
+    *((kind, "onnx") for kind in ("ball", "several", "turning", "space")),
 ]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
