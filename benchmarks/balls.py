@@ -1,7 +1,7 @@
 """Two balls in a box of any dimension: the simplest world that meets the assumptions, for benchmarks and tests.
 
 The agent moves along a straight line to a random position. If its swept ball touches the object, the object lands at a
-random position or is pushed ahead; otherwise it rests. Lengths are in the unit of `sides`.
+random position, is pushed ahead or is nudged aside; otherwise it rests. Lengths are in the unit of `sides`.
 
 Legend: N triples, n dimension of the box, h and w picture height and width.
 """
@@ -46,10 +46,12 @@ def sample(
     *,
     stride: float = 1.0,
     pushed: bool = False,
+    nudge: float | None = None,
 ) -> States:
     """Random triples; the balls are apart before and after. `contact_share` None: as many as random moves give.
 
-    `stride` is the longest move along an axis, in sides. A touched object lands anywhere unless it is `pushed`.
+    `stride` is the longest move along an axis, in sides. A touched object lands anywhere unless it is `pushed`, or
+    moves by `nudge` shortest sides away from the path.
     """
     box = torch.tensor(sides)
     reach = (AGENT_RADIUS + OBJECT_RADIUS) * min(sides)
@@ -68,11 +70,15 @@ def sample(
         agent = anywhere(TRIES, 0.0)
         target = near(agent)
         thing, landing = anywhere(TRIES, MARGIN), anywhere(TRIES, MARGIN)
-        touched = Segment(agent, target - agent).distance2(thing) < reach**2
+        path = Segment(agent, target - agent)
+        touched = path.distance2(thing) < reach**2
         apart = (thing - agent).norm(dim=1) > reach
         if pushed:
             landing = push(agent, target, thing, reach, SLIDE * min(sides))
             apart &= ~touched | ((landing - box / 2).abs() < (0.5 - MARGIN) * box).all(1)
+        if nudge is not None:
+            toward = path.offset(thing)  # the path
+            landing = thing - nudge * min(sides) * toward / toward.norm(dim=1, keepdim=True).clamp(min=1e-12)
         landed = torch.where(touched[:, None], landing, thing)
         apart &= (landed - target).norm(dim=1) > reach
         for kind in wanted:
@@ -180,16 +186,25 @@ def balls(
     contact_share: float | None = 0.5,
     stride: float = 1.0,
     pushed: bool = False,
+    nudge: float | None = None,
     view: View = "mixture",
     pixels: tuple[int, int] = (32, 32),
     mast: float = 0.0,
 ) -> Labelled:
     """Labelled triples; observations are 64 numbers or, in the plane, grey pictures of (height, width) pixels.
 
-    `contact_share`, `stride` and `pushed` are those of `sample`. `mast` is half the width, in shortest sides, of the
-    strip above the agent in which it hides the object.
+    `contact_share`, `stride`, `pushed` and `nudge` are those of `sample`. `mast` is half the width, in shortest sides,
+    of the strip above the agent in which it hides the object.
     """
-    states = sample(num, sides, contact_share, torch.Generator().manual_seed(seed), stride=stride, pushed=pushed)
+    states = sample(
+        num,
+        sides,
+        contact_share,
+        torch.Generator().manual_seed(seed),
+        stride=stride,
+        pushed=pushed,
+        nudge=nudge,
+    )
 
     box = torch.tensor(sides)
 

@@ -57,6 +57,18 @@ def test_a_pushed_object_goes_ahead_of_the_agent() -> None:
     assert bool(((truth.object_next - 0.5).abs() <= 0.3 + 1e-6).all())
 
 
+def test_a_nudge_moves_the_object_a_little_away_from_the_path() -> None:
+    made = balls(400, seed=0, sides=(2.0, 1.0), contact_share=0.5, nudge=0.02)
+    truth, contact = made.truth, made.truth.contact
+    assert contact is not None
+    assert truth.object_next is not None
+    moved = (truth.object_next - truth.object).norm(dim=1)
+    torch.testing.assert_close(moved, 0.02 * contact.float(), atol=1e-5, rtol=0)
+    path = Segment(truth.agent, made.transitions.action)
+    farther = path.distance2(truth.object_next).sqrt() - path.distance2(truth.object).sqrt()
+    torch.testing.assert_close(farther, moved, atol=1e-4, rtol=0)
+
+
 def test_the_same_seed_gives_the_same_triples() -> None:
     one, two, other = (balls(50, seed=seed).transitions.rows(slice(None)) for seed in (0, 0, 1))
     assert torch.equal(one.o, two.o)
