@@ -1,0 +1,95 @@
+"""The evidence of a change in the distances of both witnesses, for contacts that do not separate from other triples.
+
+Legend: N stored triples, b batch, w witnesses, c bins of the distance.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from palpate.contacts.split import TELLING, WINDOW
+
+BINS = 16  # equally many stored distances in each
+LARGEST = 6.0  # log-odds; more would need more than the stored triples
+
+
+@final
+class Evidence(nn.Module):
+    """Stores distances and clearances, and estimates the log-odds of a change for each distance.
+
+    The estimate compares two halves: of the paths that geometry predicts to touch, the half that enters the body
+    deepest, and of the other paths, the half that passes farthest away. There geometry is right even if the body's size
+    is not. So a body that grows does not become its own evidence.
+    """
+
+    def __init__(self, witnesses: int) -> None:
+        super().__init__()
+        self.distances = nn.Buffer(torch.full((WINDOW, witnesses), torch.nan))
+        self.clearance = nn.Buffer(torch.full((WINDOW,), torch.nan))  # negative where geometry predicts a contact
+        self.next = nn.Buffer(torch.zeros((), dtype=torch.long))  # triples stored so far
+        self.telling = nn.Buffer(torch.zeros(witnesses, dtype=torch.bool))  # which witnesses agree with geometry
+        self.decides = nn.Buffer(torch.tensor(False))  # whether labels are taken from here
+
+    @torch.no_grad()
+    def observe(self, distances: Tensor, clearance: Tensor) -> tuple[Tensor, Tensor]:
+        """Store a batch: distances [b, w] and clearances [b]. Returns its log-odds `[b]` of a change, for a share of
+        changes of 1/2, and the share of the stored triples that are rather changes, `[]`; device work only."""
+        count = min(len(clearance), WINDOW)
+        rows = (self.next + torch.arange(count, device=clearance.device)) % WINDOW
+        self.distances.index_copy_(0, rows, distances[-count:].to(self.distances.dtype))
+        self.clearance.index_copy_(0, rows, clearance[-count:].to(self.clearance.dtype))
+        self.next.add_(len(clearance))
+        odds = self._odds()
+        known = ~self.clearance.isnan()
+        share = ((odds > 0) & known).sum() / known.sum().clamp(min=1)
+        return odds[rows], share
+
+    def forget(self) -> None:
+        """Forget the stored clearances, because the object was moved."""
+        self.clearance.fill_(torch.nan)
+
+    def _odds(self) -> Tensor:
+        """Log-odds `[N]` of a change, for all stored distances. Given a change or none, the witnesses are taken as
+        independent; one that does not agree with geometry has no part."""
+        deep, far = _halves(self.clearance)
+        found = torch.zeros_like(self.clearance)
+        for i, distances in enumerate(self.distances.unbind(1)):
+            bins = _bins(distances)
+            counts = torch.stack([torch.zeros(BINS, device=bins.device).index_add_(0, bins, x) for x in (deep, far)])
+            shares = (counts + 0.5) / (counts + 0.5).sum(1, keepdim=True)
+            touched, other = shares.unbind()
+            self.telling[i] = (other.cumsum(0) - touched.cumsum(0)).amax() >= TELLING
+            found = found + torch.where(self.telling[i], rising(touched, other).logit()[bins], 0.0)
+        return found.clamp(-LARGEST, LARGEST)
+
+
+def _halves(clearance: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of the clearances [N] are the surest contacts, and which the surest others: 1 or 0, `[N]` each."""
+    sides = torch.stack((-clearance, clearance))
+    middle = torch.where(sides > 0, sides, torch.nan).nanmedian(1, keepdim=True).values
+    deep, far = (sides >= middle).to(clearance.dtype).unbind()
+    return deep, far
+
+
+def _bins(distances: Tensor) -> Tensor:
+    """Numbers `[N]` of the bins of distances [N], among which NaN are unknown."""
+    ordered = distances.sort().values  # NaN come last
+    known = (~distances.isnan()).sum()
+    ranks = torch.arange(1, BINS, device=distances.device) * known // BINS
+    return torch.bucketize(distances, ordered[ranks])
+
+
+def rising(touched: Tensor, other: Tensor) -> Tensor:
+    """P(change) `[c]` for bins with shares [c] of both classes, if both classes are equally large and a larger distance
+    is never weaker evidence: the isotonic regression."""
+    count = len(touched)
+    sums = torch.stack((touched, other)).cumsum(1)
+    before = torch.cat((torch.zeros_like(sums[:, :1]), sums[:, :-1]), 1)
+    pooled = sums[:, None, :] - before[:, :, None]  # [2, c, c], of the bins from one to another
+    share = pooled[0] / pooled.sum(0).clamp(min=1e-12)
+    first = torch.arange(count, device=touched.device)
+    share = torch.where(first[:, None] <= first, share, torch.inf)
+    least = share.flip(1).cummin(1).values.flip(1)  # over all last bins
+    least = torch.where(first[:, None] <= first, least, -torch.inf)
+    return least.cummax(0).values.diagonal()  # over all first bins
