@@ -15,7 +15,7 @@ from palpate.contacts.relocation import Place
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
-from palpate.methods.contact import Contact
+from palpate.methods.contact import AGAIN_RAW_SOFTNESS, Contact
 from palpate.methods.geometric import (
     DOUBT,
     FIRST_RAW_SOFTNESS,
@@ -26,7 +26,7 @@ from palpate.methods.geometric import (
     Geometric,
 )
 from palpate.methods.refinement import Evidence, evidence_of, surprise, uncorrected
-from palpate.objectives.contact import HIDING_COST, Wrong
+from palpate.objectives.contact import HIDING_COST, Wrong, change_nll
 from palpate.objects import NEVER, Objects
 from palpate.quality import assess
 from palpate.representation import Representation
@@ -142,6 +142,45 @@ def test_labels_are_doubted_once_the_object_is_placed(placed: bool) -> None:
     sure = model.objective(found, END).terms
     model.mistakes.counts.zero_()
     assert (sure["stay"] != model.objective(found, END).terms["stay"]) == placed
+
+
+@pytest.mark.parametrize(
+    ("share", "separate", "telling", "decides"),
+    [(0.4, False, True, True), (0.39, False, True, False), (0.4, True, True, False), (0.4, False, False, False)],
+)
+def test_the_statements_decide_if_contacts_do_not_separate(
+    share: float, separate: bool, telling: bool, decides: bool
+) -> None:
+    """And the boundary, which wrong labels have made soft, begins anew."""
+    model = contact()
+    assert model.statements is not None
+    model.statements.telling[0] = telling
+    model.scenes.scenes.split(0).valley.fill_(0.9 if separate else 0.1)
+    anew = model.adapt(share)
+    assert bool(model.statements.decide) == decides
+    assert [x.parameter for x in anew] == [model.raw_softness] * decides
+    assert model.raw_softness.item() == (AGAIN_RAW_SOFTNESS if decides else FIRST_RAW_SOFTNESS)
+    model.statements.telling.fill_(False)
+    model.adapt(0.5)
+    assert bool(model.statements.decide) == decides  # to the end of the run
+
+
+def test_statements_are_weighed_with_geometry() -> None:
+    """-log(q P + (1 - q) (1 - P)), where q is what the witnesses say and P what the path predicts."""
+    model = contact()
+    assert model.statements is not None
+    p, q = 0.9, torch.tensor([[0.7], [0.2]])
+    given = torch.zeros(2, 1), RIGHT, torch.tensor([0.3])
+    kept = model.weighed(*given, q.logit(), torch.tensor(0.6))
+    for x, y in zip((kept[0], *kept[1], kept[2]), (given[0], *RIGHT, given[2]), strict=True):
+        assert bool((x == y).all())
+    model.statements.decide.fill_(True)
+    label, wrong, share = model.weighed(*given, q.logit(), torch.tensor(0.6))
+    assert label.tolist() == [[1], [0]]
+    assert share.item() == pytest.approx(0.6)
+    contact_odds = torch.tensor([[p], [p]]).logit()
+    expected = -torch.log(q * p + (1 - q) * (1 - p))
+    torch.testing.assert_close(change_nll(contact_odds, label > 0.5, wrong=wrong), expected)
 
 
 @pytest.mark.parametrize("placed", [True, False])

@@ -100,6 +100,11 @@ class Scenes(nn.Module):
         return torch.stack([self.split(i).has_valley() for i in range(len(self))])
 
     @property
+    def valleys(self) -> Tensor:
+        """Emptiness of the valley between the classes, `[k]`."""
+        return torch.stack([self.split(i).valley for i in range(len(self))])
+
+    @property
     def youden(self) -> Tensor:
         """Agreement with geometry, `[k]`: see `Split.youden`."""
         return torch.stack([self.split(i).youden for i in range(len(self))])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from palpate.contacts.scenes import Scenes
-from palpate.contacts.split import TELLING, Split
+from palpate.contacts.split import SEPARABLE, TELLING, Split
 from palpate.objectives.contact import responsibility
 
 FORGETS = 0.01  # weight of a batch in the running average of each object's part
@@ -101,6 +101,11 @@ class Witnesses(nn.Module):
     def has_valley(self) -> Tensor:
         """Whether the two classes of each object are separated, `[k]` bool."""
         return self._leading(lambda witness: witness.has_valley)
+
+    @property
+    def separate(self) -> Tensor:
+        """Whether either witness has two separate classes, `[k]` bool; also of single batches."""
+        return torch.stack([self.scenes.valleys, self.places.valleys]).amax(0) >= SEPARABLE
 
     @property
     def own_labels(self) -> Tensor:

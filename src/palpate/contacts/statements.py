@@ -1,4 +1,4 @@
-"""The evidence of a change in the distances of both witnesses, for contacts that do not separate from other triples.
+"""What both witnesses together say about a change, for contacts that do not separate from other triples.
 
 Legend: N stored triples, b batch, w witnesses, c bins of the distance.
 """
@@ -8,14 +8,14 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from palpate.contacts.split import TELLING, WINDOW
+from palpate.contacts.split import FEWEST_OF_A_CLASS, TELLING, WINDOW
 
 BINS = 16  # equally many stored distances in each
 LARGEST = 6.0  # log-odds; more would need more than the stored triples
 
 
 @final
-class Evidence(nn.Module):
+class Statements(nn.Module):
     """Stores distances and clearances, and estimates the log-odds of a change for each distance.
 
     The estimate compares two halves: of the paths that geometry predicts to touch, the half that enters the body
@@ -29,7 +29,7 @@ class Evidence(nn.Module):
         self.clearance = nn.Buffer(torch.full((WINDOW,), torch.nan))  # negative where geometry predicts a contact
         self.next = nn.Buffer(torch.zeros((), dtype=torch.long))  # triples stored so far
         self.telling = nn.Buffer(torch.zeros(witnesses, dtype=torch.bool))  # which witnesses agree with geometry
-        self.decides = nn.Buffer(torch.tensor(False))  # whether labels are taken from here
+        self.decide = nn.Buffer(torch.tensor(False))  # whether labels are taken from here
 
     @torch.no_grad()
     def observe(self, distances: Tensor, clearance: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,13 +53,14 @@ class Evidence(nn.Module):
         """Log-odds `[N]` of a change, for all stored distances. Given a change or none, the witnesses are taken as
         independent; one that does not agree with geometry has no part."""
         deep, far = _halves(self.clearance)
+        enough = torch.minimum(deep.sum(), far.sum()) >= FEWEST_OF_A_CLASS
         found = torch.zeros_like(self.clearance)
         for i, distances in enumerate(self.distances.unbind(1)):
             bins = _bins(distances)
             counts = torch.stack([torch.zeros(BINS, device=bins.device).index_add_(0, bins, x) for x in (deep, far)])
             shares = (counts + 0.5) / (counts + 0.5).sum(1, keepdim=True)
             touched, other = shares.unbind()
-            self.telling[i] = (other.cumsum(0) - touched.cumsum(0)).amax() >= TELLING
+            self.telling[i] = enough & ((other.cumsum(0) - touched.cumsum(0)).amax() >= TELLING)
             found = found + torch.where(self.telling[i], rising(touched, other).logit()[bins], 0.0)
         return found.clamp(-LARGEST, LARGEST)
 
@@ -77,7 +78,7 @@ def _bins(distances: Tensor) -> Tensor:
     ordered = distances.sort().values  # NaN come last
     known = (~distances.isnan()).sum()
     ranks = torch.arange(1, BINS, device=distances.device) * known // BINS
-    return torch.bucketize(distances, ordered[ranks])
+    return torch.bucketize(distances.contiguous(), ordered[ranks])
 
 
 def rising(touched: Tensor, other: Tensor) -> Tensor:
