@@ -41,6 +41,20 @@ def test_displacements_of_the_parts(tmp_path: Path, log: Truth, stride: int, par
     np.testing.assert_array_equal(found[2], row)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_only_rows_on_a_path_are_computed(tmp_path: Path, log: Truth, parts: int) -> None:
+    """Rows after the last whole stride of an episode may be anything, such as an arm that was switched off."""
+    _, _, row = log.pairs(4)
+    needed = np.unique(row[:, None] + np.arange(parts + 1) * 4 // parts)
+    assert int(log.lengths[0]) - 1 not in needed
+
+    def forward(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        np.testing.assert_array_equal(values, log.state[needed, :2])
+        return np.pad(values, ((0, 0), (0, 1))), np.tile(np.eye(3), (len(values), 1, 1))
+
+    assert len(read(tmp_path, log, stride=4, substeps=parts, kinematics=forward)) == len(row)
+
+
 def test_parts_of_moves_along_the_agents_own_axes(tmp_path: Path, log: Truth) -> None:
     """Together they are the whole move, and each begins with the heading at which the one before it ends."""
     options = {"position": "observation.state", "group": "se2", "stride": 4}

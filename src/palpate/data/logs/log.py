@@ -178,8 +178,8 @@ def triples(log: Log, options: LogOptions, forward: Forward | None = None) -> Tr
     rows = kept_rows(log.lengths, options.step)
     kept = -(-log.lengths // options.step)  # rows of each episode
     passed = np.arange(options.parts + 1) * (options.step // options.parts) + rows[:, None]
-    ends = np.repeat(np.cumsum(log.lengths) - 1, kept)
-    needed, places = np.unique(np.minimum(passed, ends[:, None]), return_inverse=True)  # last rows have no action
+    passed[np.cumsum(kept) - 1] = rows[np.cumsum(kept) - 1, None]  # an episode's last row has no action
+    needed, places = np.unique(passed, return_inverse=True)
     recorded = torch.from_numpy(positions(log, name, part, needed, options, forward))
     group = _group(recorded, options)
     pose = group.posed(recorded)[torch.from_numpy(places.reshape(passed.shape))]  # [k, m + 1, w]
