@@ -70,19 +70,22 @@ def test_parts_of_moves_along_the_agents_own_axes(tmp_path: Path, log: Truth) ->
     np.testing.assert_allclose(parts.action[:, 3], ahead, atol=1e-5)
 
 
+@pytest.mark.parametrize("parts", [0, 2.0, True])
+def test_numbers_of_parts_that_are_none(parts: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"substeps is {parts!r}; allowed are whole numbers from 1")):
+        LogOptions(position="state", substeps=parts)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"stride": 6, "substeps": 4}, "substeps is 4; allowed with stride 6 is 1 or 2 or 3 or 6"),
         ({"substeps": 2}, "substeps is 2; allowed with stride 1 is 1"),
-        ({"stride": 4, "substeps": 0}, "substeps is 0; allowed with stride 4 is 1 or 2 or 4"),
-        ({"stride": 4, "substeps": 2.0}, "substeps is 2.0; allowed with stride 4"),
-        ({"stride": 4, "substeps": True}, "substeps is True; allowed with stride 4"),
     ],
 )
-def test_parts_that_do_not_divide_the_stride(options: dict[str, Any], says: str) -> None:
+def test_parts_that_do_not_divide_the_stride(tmp_path: Path, log: Truth, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
-        LogOptions(position="state", **options)
+        read(tmp_path, log, **options)
 
 
 def test_an_own_function_of_minari_makes_no_parts(tmp_path: Path) -> None:
@@ -103,3 +106,9 @@ def test_the_commands_read_the_parts(command: Any, tmp_path: Path) -> None:
     assert code == 0, err
     assert "substeps 2" in out
     assert "palpate.contact" in out
+    again = ["--substeps", 2, "--out", tmp_path / "again.npz"]  # the stride is then the run's
+    code, out, err = command("encode", folder, "--model", tmp_path / "run", *again)
+    assert code == 0, err
+    code, _, err = command("encode", folder, "--model", tmp_path / "run", "--substeps", 3, "--out", tmp_path / "no.npz")
+    assert code == 2
+    assert "substeps is 3; allowed with stride 4 is 1 or 2 or 4" in err
