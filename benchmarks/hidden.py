@@ -12,13 +12,11 @@ made again. The worlds are:
 - sprites: `palpate/Sprites-v0`, streamed, 50 x 50 pixels, small CNNs, 500 steps.
 """
 
-import time
-import warnings
 from itertools import product
 from typing import Any
 
 from balls import balls
-from many import Settings, command_line, make
+from many import Settings, command_line, fitted, make
 
 import palpate
 from palpate.collecting.collect import collect
@@ -44,11 +42,8 @@ def run(case: Settings) -> dict[str, Any]:
     else:
         test = balls(TEST_TRIPLES, seed=TEST_SEED, mast=mast, **WORLDS[name])
         source = balls(TRIPLES, seed=seed, mast=mast, **WORLDS[name]).transitions
-    start = time.monotonic()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # hidden objects give a finding
-        model = palpate.fit(source, seed=seed, device="cpu", progress=False, **settings)
-    seconds, scores = time.monotonic() - start, palpate.evaluate(model, test)
+    model, facts = fitted(source, seed=seed, **settings)
+    scores = palpate.evaluate(model, test)
     visible = test.truth.visible
     return {
         "hidden_share": 0.0 if visible is None else float((~visible).double().mean()),
@@ -58,8 +53,7 @@ def run(case: Settings) -> dict[str, Any]:
         "object_bias": scores.object_bias,
         "confidence_auroc": scores.confidence_auroc,
         "contact_accuracy": scores.contact_accuracy,
-        "findings": [finding["name"] for finding in model.facts["findings"]],
-        "seconds": round(seconds),
+        **facts,
     }
 
 

@@ -7,13 +7,11 @@ half of them contacts, and on one CPU thread. "taken for a fixed sensor" has ego
 OUT/runs.json and not made again.
 """
 
-import time
-import warnings
 from itertools import product
 from typing import Any, NamedTuple
 
 import torch
-from many import Settings, command_line, make
+from many import Settings, command_line, fitted, make
 
 import palpate
 from palpate.data.labelled import Labelled, Truth
@@ -60,17 +58,8 @@ def labelled(case: Case, count: int, seed: int) -> Labelled:
 def run(settings: Settings) -> dict[str, Any]:
     case = CASES[settings["case"]]
     data = labelled(case, TRIPLES, settings["seed"]).transitions
-    start, cpu = time.monotonic(), time.process_time()
-    with warnings.catch_warnings(action="ignore"):  # findings are kept below
-        model = palpate.fit(
-            data,
-            group="se2" if case.turning else "translations",
-            egocentric=case.egocentric,
-            seed=settings["seed"],
-            device="cpu",
-            progress=False,
-        )
-    seconds, cpu = time.monotonic() - start, time.process_time() - cpu
+    group = "se2" if case.turning else "translations"
+    model, facts = fitted(data, group=group, egocentric=case.egocentric, seed=settings["seed"])
     scores = palpate.evaluate(model, labelled(case, TEST_TRIPLES, TEST_SEED))
     return {
         "percent_of_constant": 100 * scores.l_test / scores.constant["l_test"],
@@ -79,10 +68,7 @@ def run(settings: Settings) -> dict[str, Any]:
         "heading_error": scores.heading_error,
         "contact_accuracy": scores.contact_accuracy,
         "method": model.model.config.method,
-        "verdict": model.facts["quality"]["verdict"],
-        "findings": [finding["name"] for finding in model.facts["findings"]],
-        "seconds": round(seconds),
-        "cpu_seconds": round(cpu),
+        **facts,
     }
 
 

@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -11,6 +13,7 @@ from typing import Any
 
 import torch
 
+import palpate
 from palpate.disk import write_whole
 from palpate.reproduce.provenance import commit
 
@@ -25,6 +28,19 @@ def command_line(doc: str | None, *, draws: bool = True) -> argparse.ArgumentPar
     parser.add_argument("out", type=Path)
     parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
     return parser
+
+
+def fitted(data: Any, **settings: Any) -> tuple[palpate.Representation, dict[str, Any]]:
+    """The model of `palpate.fit` on the CPU; its verdict and findings, and how long it took."""
+    start, cpu = time.monotonic(), time.process_time()
+    with warnings.catch_warnings(action="ignore"):  # findings are kept
+        model = palpate.fit(data, device="cpu", progress=False, **settings)
+    return model, {
+        "verdict": model.facts["quality"]["verdict"],
+        "findings": [finding["name"] for finding in model.facts["findings"]],
+        "seconds": round(time.monotonic() - start),
+        "cpu_seconds": round(time.process_time() - cpu),
+    }
 
 
 def runs(out: Path) -> list[dict[str, Any]]:

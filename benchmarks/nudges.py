@@ -7,13 +7,11 @@ numbers, 30 % of them in contact. Each run is `palpate.fit` without settings on 
 of the same kind. Finished runs are kept in OUT/runs.json and not made again.
 """
 
-import time
-import warnings
 from itertools import product
 from typing import Any
 
 from balls import balls
-from many import Settings, command_line, make
+from many import Settings, command_line, fitted, make
 
 import palpate
 
@@ -24,20 +22,15 @@ def run(case: Settings) -> dict[str, Any]:
     nudge, seed = case["nudge"], case["seed"]
     test = balls(TEST_TRIPLES, seed=TEST_SEED, contact_share=CONTACT_SHARE, nudge=nudge)
     train = balls(TRIPLES, seed=seed, contact_share=CONTACT_SHARE, nudge=nudge)
-    start = time.monotonic()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # nudges may give findings
-        model = palpate.fit(train.transitions, seed=seed, device="cpu", progress=False)
-    seconds, scores = time.monotonic() - start, palpate.evaluate(model, test)
+    model, facts = fitted(train.transitions, seed=seed)
+    scores = palpate.evaluate(model, test)
     return {
         "percent_of_constant": 100 * scores.l_test / scores.constant["l_test"],
         "agent_error": scores.agent_error,
         "object_error": scores.object_error,
         "object_bias": scores.object_bias,
         "contact_accuracy": scores.contact_accuracy,
-        "verdict": model.facts["quality"]["verdict"],
-        "findings": [finding["name"] for finding in model.facts["findings"]],
-        "seconds": round(seconds),
+        **facts,
     }
 
 

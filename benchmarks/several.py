@@ -6,13 +6,11 @@ Each run is `palpate.fit(world, objects=k)` on one CPU thread. The world is Spri
 mixture of all positions in 96 numbers. Finished runs are kept in OUT/runs.json and not made again.
 """
 
-import time
-import warnings
 from itertools import product
 from typing import Any
 
 import torch
-from many import Settings, command_line, make
+from many import Settings, command_line, fitted, make
 from torch import Tensor
 
 import palpate
@@ -55,12 +53,7 @@ class Mixed:
 
 def run(case: Settings) -> dict[str, Any]:
     world = Mixed(case["objects"])
-    start = time.monotonic()
-    with warnings.catch_warnings(action="ignore"):  # findings are kept below
-        model = palpate.fit(
-            world, objects=case["objects"], steps=case["steps"], seed=case["seed"], device="cpu", progress=False
-        )
-    seconds = time.monotonic() - start
+    model, facts = fitted(world, objects=case["objects"], steps=case["steps"], seed=case["seed"])
     scores = palpate.evaluate(model, world.labelled(TEST_TRIPLES, TEST_SEED))
     return {
         "percent_of_constant": [100 * one.l_test / one.constant_l_test for one in scores.each],
@@ -68,9 +61,7 @@ def run(case: Settings) -> dict[str, Any]:
         "agent_error": scores.agent_error,
         "object_swap_rate": scores.object_swap_rate,
         "contact_accuracy": scores.contact_accuracy,
-        "verdict": model.facts["quality"]["verdict"],
-        "findings": [finding["name"] for finding in model.facts["findings"]],
-        "seconds": round(seconds),
+        **facts,
     }
 
 

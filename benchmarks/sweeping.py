@@ -8,13 +8,11 @@ body meets it. Finished runs are kept in OUT/runs.json and not made again.
 """
 
 import math
-import time
-import warnings
 from itertools import product
 from typing import Any, NamedTuple
 
 import torch
-from many import Settings, command_line, make
+from many import Settings, command_line, fitted, make
 from torch import Tensor
 
 import palpate
@@ -168,18 +166,8 @@ def mixed(case: Case, agent: Tensor, heading: Tensor, thing: Tensor) -> Tensor:
 def run(settings: Settings) -> dict[str, Any]:
     case = CASES[settings["case"]]
     data = labelled(case, settings["triples"], settings["seed"]).transitions
-    start = time.monotonic()
-    with warnings.catch_warnings(action="ignore"):  # findings are kept below
-        model = palpate.fit(
-            data,
-            group="arm" if case.arm else "se2" if case.turns else "translations",
-            body=case.body,
-            steps=settings["steps"],
-            seed=settings["seed"],
-            device="cpu",
-            progress=False,
-        )
-    seconds = time.monotonic() - start
+    group = "arm" if case.arm else "se2" if case.turns else "translations"
+    model, facts = fitted(data, group=group, body=case.body, steps=settings["steps"], seed=settings["seed"])
     scores = palpate.evaluate(model, labelled(case, TEST_TRIPLES, TEST_SEED))
     return {
         "percent_of_constant": 100 * scores.l_test / scores.constant["l_test"],
@@ -189,10 +177,8 @@ def run(settings: Settings) -> dict[str, Any]:
         "object_bias": scores.object_bias,
         "contact_accuracy": scores.contact_accuracy,
         "would_touch_accuracy": scores.would_touch_accuracy,
-        "verdict": model.facts["quality"]["verdict"],
-        "findings": [finding["name"] for finding in model.facts["findings"]],
         "body": model.model.vitals(),
-        "seconds": round(seconds),
+        **facts,
     }
 
 

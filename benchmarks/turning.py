@@ -7,14 +7,12 @@ of both positions and of the heading's cosine and sine in 96 numbers. The cases 
 of gripper.py. Finished runs are kept in OUT/runs.json and not made again.
 """
 
-import time
-import warnings
 from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 from gripper import Gripper
-from many import Settings, command_line, make
+from many import Settings, command_line, fitted, make
 from torch import Tensor
 
 import palpate
@@ -107,17 +105,8 @@ def run(settings: Settings) -> dict[str, Any]:
     case = CASES[settings["case"]]
     world: Any = Gripper(case.space) if case.space else Mixed(case.motion)
     data = world if case.fresh else labelled(world, TRIPLES, settings["seed"], case).transitions
-    start, cpu = time.monotonic(), time.process_time()
-    with warnings.catch_warnings(action="ignore"):  # findings are kept below
-        model = palpate.fit(
-            data,
-            group="se3" if case.space else "se2",
-            motion=case.taken_for,  # type: ignore[arg-type]
-            seed=settings["seed"],
-            device="cpu",
-            progress=False,
-        )
-    seconds, cpu = time.monotonic() - start, time.process_time() - cpu
+    group = "se3" if case.space else "se2"
+    model, facts = fitted(data, group=group, motion=case.taken_for, seed=settings["seed"])
     scores = palpate.evaluate(model, labelled(world, TEST_TRIPLES, TEST_SEED, Case()))
     assert scores.own_l_test is not None
     return {
@@ -128,10 +117,7 @@ def run(settings: Settings) -> dict[str, Any]:
         "agent_error": scores.agent_error,
         "object_error": scores.object_error,
         "contact_accuracy": scores.contact_accuracy,
-        "verdict": model.facts["quality"]["verdict"],
-        "findings": [finding["name"] for finding in model.facts["findings"]],
-        "seconds": round(seconds),
-        "cpu_seconds": round(cpu),
+        **facts,
     }
 
 

@@ -231,7 +231,9 @@ class TestUse:
 
     def test_labelled_data_are_refused(self) -> None:
         triples = log(states(COUNT))
-        with pytest.raises(ValueError, match=r"data is Labelled\(.*; allowed are Transitions \(Labelled has .trans"):
+        with pytest.raises(
+            ValueError, match=r"data is Labelled\(.*; allowed are Transitions, .* A Labelled has .trans"
+        ):
             palpate.check(palpate.Labelled(triples, palpate.Truth(triples.action, triples.action)))  # type: ignore[arg-type]
 
     @pytest.mark.slow

@@ -163,7 +163,7 @@ def test_every_finding_has_rows_or_is_about_the_whole_log(monkeypatch: pytest.Mo
         *(x for part in (verdict, demonstrations) for x in vars(part).values() if isinstance(x, Rule)),
     ]
     names = {rule.name for rule in rules} | {name for part in (causes, frames) for name, *_ in part.WORDS.values()}
-    names |= {"own-actions", "objects-not-counted"}
+    names |= {"own-actions", "objects-not-counted", "carried-scanner"}
     w = torch.rand(4, 3)
     trial: Any = Trial(Batch(w, w[:, :2], w), torch.arange(4))
     seen = Examination(*([torch.zeros(4, 1)] * 5), *([torch.ones(4, 1, dtype=torch.bool)] * 3), torch.zeros(4, 1), None)

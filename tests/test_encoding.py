@@ -26,8 +26,9 @@ from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data import transitions
 from palpate.data.transitions import Transitions
 from palpate.encoding import encode_log
-from palpate.methods.store import FORMAT_VERSION, build
+from palpate.methods.store import build
 from palpate.representation import Representation
+from palpate.runlog import MODEL_FORMAT
 
 BALL = {"body": "ball", "refine": False, "rest_floor": 0.02}
 KINDS: dict[str, dict[str, Any]] = {
@@ -241,7 +242,7 @@ class TestFile:
         assert note == {
             "palpate_version": palpate.__version__,
             "model": str(tmp_path / "model"),
-            "format_version": FORMAT_VERSION,
+            "format_version": MODEL_FORMAT,
             "weights": weights,
             "unit": "positions in the actions' unit, up to one translation",
             "log": str(tmp_path / "log.h5"),

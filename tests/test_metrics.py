@@ -1,7 +1,9 @@
 import itertools
 import json
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from palpate.data.labelled import Truth
 from palpate.groups.translations import Translations
@@ -40,6 +43,16 @@ def answer(truth: Truth, agent_shift: object = 0.0, object_shift: object = 0.0) 
     """The truth, moved."""
     shift_agent, shift_object = torch.as_tensor(agent_shift), torch.as_tensor(object_shift)
     return at(truth.agent + shift_agent, truth.object + shift_object, truth.angle)
+
+
+class Operations(TorchFunctionMode):
+    """Counts the operations on tensors."""
+
+    count = 0
+
+    def __torch_function__(self, operation: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return operation(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("known", [{"places_object": False}, {"tells_apart": False}], ids=["probe", "order"])
@@ -399,6 +412,18 @@ class TestKeypoints:
         expected = torch.stack(sums[1:]).amin(0) < sums[0]
         assert 0 < expected.sum() < 200
         assert torch.equal(reading.mistaken(Translations(2), encoding, truth), expected)
+        same_agent = [i for i, order in enumerate(orders) if order[0] == 0]
+        among_objects = torch.stack([sums[i] for i in same_agent]).amin(0) < sums[0]
+        assert torch.equal(reading.swapped(Translations(2), encoding, truth), among_objects)
+
+    @pytest.mark.parametrize(("search", "orders"), [("mistaken", 5040), ("swapped", 720)])
+    def test_six_objects_take_fewer_operations_than_they_have_orders(self, search: str, orders: int) -> None:
+        points = torch.rand(20, 7, 2, generator=torch.Generator().manual_seed(0))
+        encoding, truth = Encoding(points[:, 0], points[:, 1:]), Truth(points[:, 0], points[:, 1:])
+        with Operations() as done:
+            wrong = getattr(reading, search)(Translations(2), encoding, truth)
+        assert not wrong.any()
+        assert done.count < orders
 
     def test_swaps_are_counted_and_cost(self) -> None:
         truth = random_truth()

@@ -20,9 +20,8 @@ from palpate import disk, folders, runlog
 from palpate.checkpoint import read_state, write_state
 from palpate.data.transitions import Transitions
 from palpate.disk import Busy
-from palpate.methods.store import FORMAT_VERSION
 from palpate.representation import Representation
-from palpate.runlog import run_folder
+from palpate.runlog import MODEL_FORMAT, run_folder
 from palpate.training.loop import Interrupted
 
 SHORT: dict[str, Any] = {
@@ -188,8 +187,8 @@ def test_runs_of_another_format(run: Path) -> None:
 def test_a_run_of_another_model_format_is_not_resumed(run: Path) -> None:
     """Its checkpoint might fit, and the model would be saved as one of this format."""
     described = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(described | {"format of the model": FORMAT_VERSION - 1}))
-    says = f"format of the model was {FORMAT_VERSION - 1} and is {FORMAT_VERSION}; .* overwrite the run"
+    (run / "run.json").write_text(json.dumps(described | {"format of the model": MODEL_FORMAT - 1}))
+    says = f"format of the model was {MODEL_FORMAT - 1} and is {MODEL_FORMAT}; .* overwrite the run"
     with pytest.raises(ValueError, match=says):
         palpate.fit(vectors(), out=run, resume=True, **SHORT)
 

@@ -17,7 +17,8 @@ import palpate
 from palpate import disk
 from palpate.checkpoint import packed
 from palpate.config import ModelConfig, ObjectiveConfig
-from palpate.methods.store import FORMAT_VERSION, build, load_model, save_model, sealed
+from palpate.methods.store import build, load_model, save_model, sealed
+from palpate.runlog import MODEL_FORMAT
 
 CONFIG = ModelConfig(
     encoder="mlp",
@@ -147,11 +148,11 @@ def test_facts_of_another_type(folder: Path, change: dict[str, Any]) -> None:
     refused(folder, f"cannot be read as a palpate model: {next(iter(change))} is ")
 
 
-@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, FORMAT_VERSION - 1, None])
+@pytest.mark.parametrize("version", [MODEL_FORMAT + 1, MODEL_FORMAT - 1, None])
 def test_another_format(folder: Path, version: Any) -> None:
     edit(folder, format_version=version, palpate_version="0.1.0")
     says = refused(folder, "cannot be read as a palpate model")
-    assert f"format_version {version!r}, and this palpate reads only {FORMAT_VERSION}: train again" in says
+    assert f"format_version {version!r}, and this palpate reads only {MODEL_FORMAT}: train again" in says
     assert "a palpate of that format (saved by 0.1.0)" in says
 
 

@@ -35,14 +35,14 @@ from palpate.material import (
     world_of,
 )
 from palpate.methods.base import Model
-from palpate.methods.store import FORMAT_VERSION, build, save_model
+from palpate.methods.store import build, save_model
 from palpate.plan import Asked, plan, require_objects
 from palpate.progress import Rate, bar, say
 from palpate.quality import Quality, assess
 from palpate.ranks import ALONE, Ranks
 from palpate.representation import Representation
 from palpate.runfile import RUN_FILE, run_file
-from palpate.runlog import demand_place, run_folder
+from palpate.runlog import MODEL_FORMAT, demand_place, run_folder
 from palpate.spelling import did_you_mean
 from palpate.training.loop import Interrupted, train, training_device
 from palpate.training.state import steps_done
@@ -226,7 +226,7 @@ def _prepared(data: Data, asked: Asked, ranks: Ranks, test: Labelled | None = No
     }
     content = checksum({**material.sample._asdict(), "actions": material.actions})[:16]
     described: dict[str, Any] = {
-        "format of the model": FORMAT_VERSION,
+        "format of the model": MODEL_FORMAT,
         "model": asdict(model.config),
         "training": asdict(settled),
         "data": {**log_options(opened), "data": material.name, "checksum of the data": content},

@@ -46,7 +46,7 @@ class ObjectiveConfig:
     turns). In space only ball is possible. Default: chosen by the data and the group."""
     radius: float | None = None
     """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. It is required if
-    actions have one number."""
+    the agent moves along a line."""
     objects: int | Literal["auto"] = 1
     """Number of objects, 1 to 6; auto counts them. With pictures only baselines find more than 1."""
     egocentric: bool | None = None
@@ -161,8 +161,8 @@ class TrainingConfig:
     """Triples per step. Default: 128, or 256 for a data set of vectors and for vectors of agents that turn; less if a
     data set is small."""
     optimizer: Optimizer | None = None
-    """Optimiser of the matrices inside the networks; AdamW updates everything else. Default: adamw for small CNNs and
-    for vae and transporter, else muon."""
+    """Optimiser of the matrices inside the networks; AdamW updates everything else. Default: adamw for small CNNs, for
+    vae and transporter and for the objectives of the paper, else muon."""
     learning_rate: float | None = None
     """Largest learning rate. Default: 0.008 with muon; 0.002 with adamw, but 0.005 for small CNNs on fresh triples or
     with agents that turn."""

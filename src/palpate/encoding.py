@@ -26,10 +26,10 @@ from palpate.data.transitions import Transitions
 from palpate.disk import Disk, require_place
 from palpate.extras import demand
 from palpate.interrupts import terminations_interrupt
-from palpate.methods.store import FORMAT_VERSION
 from palpate.progress import bar
 from palpate.representation import Representation, load
 from palpate.runfile import RUN_FILE
+from palpate.runlog import MODEL_FORMAT
 
 METADATA = "palpate"  # name of the table's description, as JSON
 GROUP_ROWS = 65_536  # rows of a parquet file that are compressed together
@@ -237,7 +237,7 @@ def _note(representation: Representation, model: Any, log: Any) -> dict[str, Any
     return {
         "palpate_version": __version__,
         "model": folder,
-        "format_version": FORMAT_VERSION,
+        "format_version": MODEL_FORMAT,
         "weights": packed({"model": representation.model.lasting_state()}, {})[1],
         "unit": ALIGNED if representation.facts.get("origin") else UNIT,
         "log": None if isinstance(log, Transitions) else os.path.abspath(log),

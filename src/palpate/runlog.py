@@ -12,6 +12,7 @@ from palpate.folders import Kind, claimed, require_free
 from palpate.settings import require_one
 
 RUN, COMPLETE = "run.json", "config.json"  # the first and the last file of a run
+MODEL_FORMAT = 17  # of a saved model; no other is read
 FIGURES = {  # their captions in reports and on pages
     "overlay": "What is found",
     "distances": "Squared distances between o and o', and the threshold for contact",

@@ -35,7 +35,9 @@ def test_no_explanation_is_better_than_the_best(share: float) -> None:
     generator = torch.Generator().manual_seed(0)
     cells = F.one_hot(torch.randint(CELLS, (2, 3000), generator=generator), CELLS).float()
     touching = torch.rand(20, 3000, generator=generator) < torch.linspace(0, 1, 20)[:, None]
-    changed = torch.where(touching[7], torch.rand(3000, generator=generator) > 0.1, torch.rand(3000) < share)
+    changed = torch.where(
+        touching[7], torch.rand(3000, generator=generator) > 0.1, torch.rand(3000, generator=generator) < share
+    )
     found, best = explanation(touching, cells, changed), best_explanation(touching, changed)
     assert (found < best + 1e-6).all()
     if share == 0:  # guess 7 is right, and hiding explains nothing

@@ -137,12 +137,12 @@ class TestDrawing:
         i = batch.o[:, 0]
         assert len(i.unique()) == 20
         assert torch.equal(batch.agent, i[:, None].expand(20, 2))
-        assert torch.equal(batch.angle, i)
-        assert torch.equal(batch.object_next[:, 1], i + 1)
+        assert torch.equal(batch.angles[:, 0], i)
+        assert torch.equal(batch.objects_next[:, 0, 1], i + 1)
 
     def test_what_is_unknown_is_none(self) -> None:
         batch = LabelledResident(labelled(angle=None, angle_next=None), "cpu").draw(4, torch.Generator())
-        assert batch.angle is batch.angle_next is None
+        assert batch.angles is batch.angles_next is None
 
     def test_a_stream_gives_the_true_states_of_its_triples(self) -> None:
         """A world names those that it knows as `Truth` does."""
@@ -150,5 +150,8 @@ class TestDrawing:
         states = world.sample(9, torch.Generator().manual_seed(3))
         batch = LabelledStream(world).draw(9, torch.Generator().manual_seed(3))
         assert all(map(torch.equal, batch[:3], Stream(world).draw(9, torch.Generator().manual_seed(3))))
-        for name in ("agent", "object", "angle", "agent_next", "object_next", "angle_next"):
+        for name in ("agent", "agent_next"):
             assert torch.equal(getattr(batch, name), getattr(states, name))
+        for several, one in (("objects", "object"), ("angles", "angle")):
+            for when in ("", "_next"):
+                assert torch.equal(getattr(batch, several + when), getattr(states, one + when)[:, None])

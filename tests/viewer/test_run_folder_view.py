@@ -13,7 +13,6 @@ import pytest
 from palpate.data.transitions import Transitions
 from palpate.figures import curves
 from palpate.viewer.curves import MOST_POINTS, charts
-from palpate.viewer.described import FORMAT
 from palpate.viewer.opened import kind_of, opened, run_of, stamp_of
 from palpate.viewer.run import RunFolder
 from palpate.viewer.words import chance
@@ -98,12 +97,6 @@ def test_a_foreign_config_is_named(made_runs: Path, tmp_path: Path, change: dict
     path.write_text('{"architectures": ["Foreign"]}')
     with pytest.raises(ValueError, match="is not from a run of palpate"):
         run.verdict()
-
-
-def test_the_format_is_that_of_the_models() -> None:
-    from palpate.methods.store import FORMAT_VERSION
-
-    assert FORMAT == FORMAT_VERSION
 
 
 def test_an_unfinished_exploration_is_named(tmp_path: Path) -> None:

@@ -202,7 +202,15 @@ class Transitions:
         if displacement is not None:
             raise ValueError("give either position or displacement, not both")
         return _logged(
-            folder_of(dataset, download), "minari", observation, position, stride, substeps, kinematics, site, group
+            folder_of(dataset, download),
+            "minari",
+            kinematics,
+            observation=observation,
+            position=position,
+            stride=stride,
+            substeps=substeps,
+            site=site,
+            group=group,
         )
 
     @classmethod
@@ -229,7 +237,17 @@ class Transitions:
         along the agent's own axes. Without `kinematics` the columns are then x, y and heading, or x, y, z and a
         rotation vector.
         """
-        return _logged(folder, "lerobot", observation, position, stride, substeps, kinematics, site, group)
+        return _logged(
+            folder,
+            "lerobot",
+            kinematics,
+            observation=observation,
+            position=position,
+            stride=stride,
+            substeps=substeps,
+            site=site,
+            group=group,
+        )
 
     @classmethod
     def from_robomimic(
@@ -245,7 +263,17 @@ class Transitions:
         group: GroupName = "translations",
     ) -> "Transitions":
         """Triples from an HDF5 file of robomimic, as in `from_lerobot`. Columns: "obs/robot0_eef_pos" and so on."""
-        return _logged(path, "robomimic", observation, position, stride, substeps, kinematics, site, group)
+        return _logged(
+            path,
+            "robomimic",
+            kinematics,
+            observation=observation,
+            position=position,
+            stride=stride,
+            substeps=substeps,
+            site=site,
+            group=group,
+        )
 
     @classmethod
     def from_zarr(
@@ -264,7 +292,17 @@ class Transitions:
 
         Columns are the arrays of the group `data`, such as "img" and "state".
         """
-        return _logged(path, "zarr", observation, position, stride, substeps, kinematics, site, group)
+        return _logged(
+            path,
+            "zarr",
+            kinematics,
+            observation=observation,
+            position=position,
+            stride=stride,
+            substeps=substeps,
+            site=site,
+            group=group,
+        )
 
     def come_from(
         self, recipe: Mapping[str, Any], log_rows: tuple[np.ndarray, np.ndarray, np.ndarray], frames: Frames | None
@@ -417,31 +455,11 @@ class Transitions:
         return rows
 
 
-def _logged(
-    path: str | os.PathLike[str],
-    kind: str,
-    observation: str | None,
-    position: str | None,
-    stride: int,
-    substeps: int,
-    kinematics: Kinematics | None,
-    site: str | None,
-    group: GroupName,
-) -> Transitions:
+def _logged(path: str | os.PathLike[str], kind: str, kinematics: Kinematics | None, **options: Any) -> Transitions:
     from palpate.data.logs.log import read_log
 
-    forward = kinematics if callable(kinematics) else None
-    robot = None if forward is not None or kinematics is None else Path(kinematics)  # type: ignore[arg-type]
-    options = LogOptions(
-        observation=observation,
-        position=position,
-        stride=stride,
-        substeps=substeps,
-        kinematics=robot,
-        site=site,
-        group=group,
-    )
-    return read_log(path, kind, options, forward)
+    forward, robot = (kinematics, None) if callable(kinematics) else (None, kinematics)
+    return read_log(path, kind, LogOptions(**options, kinematics=robot), forward)  # type: ignore[arg-type]
 
 
 def positions(index: Index, length: int) -> np.ndarray:

@@ -17,7 +17,6 @@ from palpate.doctor.demonstrations import episodes_of, judge_demonstrations, mea
 from palpate.doctor.examples import Arrays, Probed, examples, first
 from palpate.doctor.frames import UNSURE_HEADING, frames
 from palpate.doctor.probe import Trial, chosen, small
-from palpate.doctor.sensors import carried_scanner
 from palpate.doctor.several import SEVERAL, several
 from palpate.doctor.verdict import judge, undecided
 from palpate.findings import Finding
@@ -119,16 +118,15 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool, scene: Obje
     """What a short training run finds. It is not `probed` if the run was too short to be judged."""
     deadline = time.thread_time() + SECONDS
     trial = Trial(small(triples, np.arange(len(triples))), deadline, progress, scene, triples.substeps)
-    sensor = [] if trial.picture else carried_scanner(trial.held)
     trial.train(first=True)
-    seen = trial.measure(scenes=not sensor)  # W of a probe does not show the object in scans of a carried scanner
+    seen = trial.measure()
     if trial.done and undecided(seen) and trial.train(first=False):
-        seen = trial.measure(scenes=not sensor)
+        seen = trial.measure()
     if trial.steps < trial.planned:
         seen["planned_steps"] = float(trial.planned)
     if not trial.done:  # the machine is too slow
         return Checkup(measured={name: seen[name] for name in ("probe_steps", "planned_steps")})
-    rows, episode = chosen(len(triples)), None if sensor else episodes_of(triples, follows)
+    rows, episode = chosen(len(triples)), None if trial.sensor else episodes_of(triples, follows)
     seen |= measure_demonstrations(trial, rows, episode)
     findings = judge_demonstrations(seen, judge(seen))
     turns, doubtful = scene.turns, any(finding.name in ABOUT_ACTIONS for finding in findings)
@@ -140,15 +138,15 @@ def _look(triples: Transitions, follows: np.ndarray, progress: bool, scene: Obje
     elif not (turns or doubtful):
         late, shift = small_shift(trial, rows, triples, follows)
         seen, findings = seen | shift, findings + late
-    hard = trial.picture or bool(sensor)  # a short run may not find the heading
+    hard = trial.picture or bool(trial.sensor)  # a short run may not find the heading, nor several objects
     if turns and hard and doubtful and (found is None or found.name == UNSURE_HEADING.name):
         found = UNSURE_HEADING.finding("warning", seen)
     if found is not None:
         seen, findings = seen | residuals, [found, *others]
     shown = examples(findings, Probed(trial, rows, episode).shows) if findings else {}
-    if not trial.picture and not sensor and all(finding.severity != "blocking" for finding in findings):
+    if not hard and all(finding.severity != "blocking" for finding in findings):
         more = several(trial, scene)
         seen, findings = seen | more.measured, findings + more.findings
         if more.rows.any():
             shown[SEVERAL.name] = rows[trial.held_rows.numpy()[first(more.rows)]].tolist()
-    return Checkup(findings=findings + sensor, measured=seen, probed=True, rows=shown)
+    return Checkup(findings=findings + trial.sensor, measured=seen, probed=True, rows=shown)

@@ -16,6 +16,7 @@ from palpate.config import ModelConfig, ObjectiveConfig, SettledTraining
 from palpate.contacts.split import Split
 from palpate.data.sources import Resident
 from palpate.data.transitions import Batch, Transitions
+from palpate.doctor.sensors import carried_scanner
 from palpate.encoders import MLP
 from palpate.groups.base import Group
 from palpate.methods.base import Examination
@@ -45,6 +46,7 @@ class Trial:
         self.deadline, self.progress, self.steps, self.planned = deadline, progress, 0, 0
         self.followed = True  # whether `following.followed` had time for all its steps
         self.picture = rows.o.dim() == 4
+        self.sensor = [] if self.picture else carried_scanner(self.held)  # a note if the agent carries it
         torch.manual_seed(0)
         self.scene, actions = scene, rows.a.shape[1] // substeps
         n = scene.dimension(actions)
@@ -108,9 +110,9 @@ class Trial:
         return True
 
     @torch.no_grad()
-    def measure(self, *, scenes: bool = True) -> dict[str, float]:
-        """Measurements on rows that were not trained on; lengths relative to the actions' root mean square. Without
-        `scenes` only those of the agent."""
+    def measure(self) -> dict[str, float]:
+        """Measurements on rows that were not trained on; lengths relative to the actions' root mean square. With a
+        carried sensor only those of the agent: W of a probe does not show the object then."""
         seen, unit, group = examine(self.model, self.held), float(self.model.inputs.unit), self.model.group
         action = self.held.a.double()
         assert seen is not None
@@ -122,7 +124,7 @@ class Trial:
             "direction": _direction(group, seen, action),
             "stray_share": float(stray(group, seen).double().mean()),
         }
-        return found | self._measure_scenes(seen) if scenes else found
+        return found if self.sensor else found | self._measure_scenes(seen)
 
     def _measure_scenes(self, seen: Examination) -> dict[str, float]:
         w, w_next = (torch.cat([self.model.scene(o)[:, 0] for o in side.split(256)]) for side in self.held[::2])

@@ -15,9 +15,9 @@ from palpate.disk import as_json, from_json, write_whole
 from palpate.findings import Finding
 from palpate.methods.base import Model
 from palpate.methods.contact import Contact
+from palpate.runlog import MODEL_FORMAT
 from palpate.traits import METHODS, method_class
 
-FORMAT_VERSION = 17  # no other is read
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 NEW_WEIGHTS = ".model.safetensors.new"  # until `config.json` is replaced; a killed process may leave them
 
@@ -40,7 +40,7 @@ def save_model(model: Model, folder: Path, facts: dict[str, Any], *, overwrite: 
     """
     path, fresh = folder / CONFIG, folder / NEW_WEIGHTS
     weights, checksum = packed({"model": model.lasting_state()}, {})
-    described = {"format_version": FORMAT_VERSION, "weights": checksum, "model": asdict(model.config), **facts}
+    described = {"format_version": MODEL_FORMAT, "weights": checksum, "model": asdict(model.config), **facts}
     content = as_json(sealed(described))
     if not overwrite and path.exists() and path.read_bytes() != content:
         raise FileExistsError(
@@ -78,9 +78,9 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         facts = from_json(path.read_bytes())
         sound = sealed(facts)["checksum"] == facts.pop("checksum", None)
         version = facts.pop("format_version")
-        if version != FORMAT_VERSION:
+        if version != MODEL_FORMAT:
             raise ValueError(
-                f"it has format_version {version!r}, and this palpate reads only {FORMAT_VERSION}: train again, or "
+                f"it has format_version {version!r}, and this palpate reads only {MODEL_FORMAT}: train again, or "
                 f"load it with a palpate of that format (saved by {facts.get('palpate_version', 'an unknown version')})"
             )
         if not sound:

@@ -6,7 +6,6 @@ All of it is fitted to true states, so it serves measuring alone.
 
 import functools
 import itertools
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -86,23 +85,36 @@ def matched(group: Group, encoding: Encoding, truth: Truth) -> Truth:
 
 def swapped(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     """Rows [N] bool for which another order of the objects is nearer to the truth."""
-    cost = apart2(group, encoding, truth)  # [N, learned, true]
-    true = torch.arange(cost.shape[2])
-    return _beaten(cost[:, order, true].sum(1) for order in itertools.permutations(true.tolist()))
+    cost = apart2(group, encoding, truth)
+    return _least(cost) < _present(cost)
 
 
 def mistaken(group: Group, encoding: Encoding, truth: Truth) -> Tensor:
     """Rows [N] bool for which another order of all learned points, the agent's among them, is nearer to the truth."""
     cost = exchanged2(group, encoding, truth)  # [N, agent, object, true]
-    true = torch.arange(cost.shape[3])
-    orders = itertools.permutations(range(cost.shape[1]))
-    return _beaten(cost[:, agent, objects, true].sum(1) for agent, *objects in orders)
+    points = range(cost.shape[1])
+    least = [_least(cost[:, agent, [point for point in points if point != agent]]) for agent in points]
+    return torch.stack(least).amin(0) < _present(cost[:, 0, 1:])
 
 
-def _beaten(costs: Iterator[Tensor]) -> Tensor:
-    """Rows [N] bool for which any other order costs less than the first one, ours."""
-    ours = next(costs)
-    return functools.reduce(torch.minimum, costs) < ours  # one by one: there are many orders
+def _present(cost: Tensor) -> Tensor:
+    """The sum `[N]` of costs [N, learned, true] in the present order, added in the same way as in `_least`."""
+    return functools.reduce(torch.add, cost.diagonal(dim1=1, dim2=2).unbind(1))
+
+
+def _least(cost: Tensor) -> Tensor:
+    """The least sum `[N]` of costs [N, learned, true] over all orders of the learned points.
+
+    For each set of learned points only the least sum is kept: there are 2^k sets, but k! orders.
+    """
+    points = range(cost.shape[1])
+    sums = {frozenset[int](): cost.new_zeros(len(cost))}
+    for true in points:
+        sums = {
+            used: torch.stack([sums[used - {point}] + cost[:, point, true] for point in used]).amin(0)
+            for used in map(frozenset, itertools.combinations(points, true + 1))
+        }
+    return sums[frozenset(points)]
 
 
 def aligned(

@@ -6,9 +6,9 @@ from typing import Any
 
 from palpate.disk import from_json
 from palpate.findings import Finding
+from palpate.runlog import MODEL_FORMAT
 from palpate.verdicts import MEANINGS
 
-FORMAT = 17  # that of methods.store, which imports torch; a test compares the two
 NUMBERS = ("unit", *(key for _, key, _, _ in MEANINGS))  # of the quality, each known or None
 
 
@@ -32,10 +32,10 @@ def _require_format(path: Path, facts: Mapping[str, Any]) -> None:
     if "format_version" not in facts:
         raise ValueError(f"{path} is not from a run of palpate: it has no format_version; give the folder of a run")
     version = facts["format_version"]
-    if version != FORMAT:
+    if version != MODEL_FORMAT:
         raise ValueError(
-            f"{path} has format_version {version!r}, and this palpate reads only {FORMAT}: train again, or view it "
-            f"with a palpate of that format (saved by {facts.get('palpate_version', 'an unknown version')})"
+            f"{path} has format_version {version!r}, and this palpate reads only {MODEL_FORMAT}: train again, or view "
+            f"it with a palpate of that format (saved by {facts.get('palpate_version', 'an unknown version')})"
         )
 
 

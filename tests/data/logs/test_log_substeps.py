@@ -41,6 +41,20 @@ def test_displacements_of_the_parts(tmp_path: Path, log: Truth, stride: int, par
     np.testing.assert_array_equal(found[2], row)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_only_rows_on_a_path_are_computed(tmp_path: Path, log: Truth, parts: int) -> None:
+    """Rows after the last whole stride of an episode may be anything, such as an arm that was switched off."""
+    _, _, row = log.pairs(4)
+    needed = np.unique(row[:, None] + np.arange(parts + 1) * 4 // parts)
+    assert int(log.lengths[0]) - 1 not in needed
+
+    def forward(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        np.testing.assert_array_equal(values, log.state[needed, :2])
+        return np.pad(values, ((0, 0), (0, 1))), np.tile(np.eye(3), (len(values), 1, 1))
+
+    assert len(read(tmp_path, log, stride=4, substeps=parts, kinematics=forward)) == len(row)
+
+
 def test_parts_of_moves_along_the_agents_own_axes(tmp_path: Path, log: Truth) -> None:
     """Together they are the whole move, and each begins with the heading at which the one before it ends."""
     options = {"position": "observation.state", "group": "se2", "stride": 4}
@@ -56,19 +70,22 @@ def test_parts_of_moves_along_the_agents_own_axes(tmp_path: Path, log: Truth) ->
     np.testing.assert_allclose(parts.action[:, 3], ahead, atol=1e-5)
 
 
+@pytest.mark.parametrize("parts", [0, 2.0, True])
+def test_numbers_of_parts_that_are_none(parts: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"substeps is {parts!r}; allowed are whole numbers from 1")):
+        LogOptions(position="state", substeps=parts)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"stride": 6, "substeps": 4}, "substeps is 4; allowed with stride 6 is 1 or 2 or 3 or 6"),
         ({"substeps": 2}, "substeps is 2; allowed with stride 1 is 1"),
-        ({"stride": 4, "substeps": 0}, "substeps is 0; allowed with stride 4 is 1 or 2 or 4"),
-        ({"stride": 4, "substeps": 2.0}, "substeps is 2.0; allowed with stride 4"),
-        ({"stride": 4, "substeps": True}, "substeps is True; allowed with stride 4"),
     ],
 )
-def test_parts_that_do_not_divide_the_stride(options: dict[str, Any], says: str) -> None:
+def test_parts_that_do_not_divide_the_stride(tmp_path: Path, log: Truth, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
-        LogOptions(position="state", **options)
+        read(tmp_path, log, **options)
 
 
 def test_an_own_function_of_minari_makes_no_parts(tmp_path: Path) -> None:
@@ -89,3 +106,9 @@ def test_the_commands_read_the_parts(command: Any, tmp_path: Path) -> None:
     assert code == 0, err
     assert "substeps 2" in out
     assert "palpate.contact" in out
+    again = ["--substeps", 2, "--out", tmp_path / "again.npz"]  # the stride is then the run's
+    code, out, err = command("encode", folder, "--model", tmp_path / "run", *again)
+    assert code == 0, err
+    code, _, err = command("encode", folder, "--model", tmp_path / "run", "--substeps", 3, "--out", tmp_path / "no.npz")
+    assert code == 2
+    assert "substeps is 3; allowed with stride 4 is 1 or 2 or 4" in err

@@ -177,9 +177,10 @@ def triples(log: Log, options: LogOptions, forward: Forward | None = None) -> Tr
     seen, name, part = _selected(log, options)
     rows = kept_rows(log.lengths, options.step)
     kept = -(-log.lengths // options.step)  # rows of each episode
+    last = np.cumsum(kept) - 1
     passed = np.arange(options.parts + 1) * (options.step // options.parts) + rows[:, None]
-    ends = np.repeat(np.cumsum(log.lengths) - 1, kept)
-    needed, places = np.unique(np.minimum(passed, ends[:, None]), return_inverse=True)  # last rows have no action
+    passed[last] = rows[last, None]  # an episode's last row has no action
+    needed, places = np.unique(passed, return_inverse=True)
     recorded = torch.from_numpy(positions(log, name, part, needed, options, forward))
     group = _group(recorded, options)
     pose = group.posed(recorded)[torch.from_numpy(places.reshape(passed.shape))]  # [k, m + 1, w]
@@ -198,7 +199,7 @@ def triples(log: Log, options: LogOptions, forward: Forward | None = None) -> Tr
     transitions = Transitions.from_episodes(
         observation=observation,
         action=moved,
-        episode_end=np.cumsum(kept) - 1,
+        episode_end=last,
         layout=layout,
         attributes=facts | ({} if log.fps is None else {"fps": log.fps}),
     )
@@ -226,6 +227,9 @@ def _selected(log: Log, options: LogOptions) -> tuple[list[str], str, str]:
             "give position, the columns that hold the agent's position, such as observation.state[:2]; the columns "
             f"are {described(log.columns)}"
         )
+    if options.step % options.parts:
+        divisors = [str(parts) for parts in range(1, options.step + 1) if options.step % parts == 0]
+        raise ValueError(f"substeps is {options.parts}; allowed with stride {options.step} is {' or '.join(divisors)}")
     name, part = split_position(options.position, log.columns)
     seen = observed(options.observation, log.columns, name)
     log.lengths = log.lengths_of([*seen, name])

@@ -34,18 +34,13 @@ class LogOptions:
             raise ValueError(f"group is {self.group!r}; allowed is {' or '.join(map(repr, get_args(GroupName)))}")
         if self.group == "translations":  # what is read without a group
             object.__setattr__(self, "group", None)
-        if self.stride is not None:
-            if isinstance(self.stride, bool) or not isinstance(self.stride, Integral) or self.stride < 1:
-                raise ValueError(f"stride is {self.stride!r}; allowed are whole numbers from 1")
-            object.__setattr__(self, "stride", int(self.stride))  # of numpy's numbers, too
-        if self.substeps is not None:
-            whole = isinstance(self.substeps, Integral) and not isinstance(self.substeps, bool)
-            if not whole or self.substeps < 1 or self.step % self.substeps:
-                divisors = [str(parts) for parts in range(1, self.step + 1) if self.step % parts == 0]
-                raise ValueError(
-                    f"substeps is {self.substeps!r}; allowed with stride {self.step} is {' or '.join(divisors)}"
-                )
-            object.__setattr__(self, "substeps", int(self.substeps))
+        for name in ("stride", "substeps"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} is {value!r}; allowed are whole numbers from 1")
+            object.__setattr__(self, name, int(value))  # of numpy's numbers, too
         if self.kinematics is not None and not isinstance(self.kinematics, Path):
             object.__setattr__(self, "kinematics", Path(self.kinematics))
         if self.site is not None and self.kinematics is None:
