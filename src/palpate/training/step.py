@@ -20,7 +20,7 @@ from palpate.training.notes import Notes
 
 ADAPT_EVERY = 50  # steps
 # Held-out losses this close, relative to the lowest, do not differ: of two models the later one has better positions.
-TIE = 0.1
+TIE = 0.03
 EAGER_STEPS = 3  # before a graph is captured: memory settles and kernels are chosen
 
 
