@@ -145,36 +145,56 @@ def test_labels_are_doubted_once_the_object_is_placed(placed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "separate", "telling", "decides"),
-    [(0.4, False, True, True), (0.39, False, True, False), (0.4, True, True, False), (0.4, False, False, False)],
+    ("share", "separate", "agree", "decide"),
+    [
+        (0.4, False, True, True),
+        (0.6, False, True, True),
+        (0.39, False, True, False),
+        (0.61, False, True, False),
+        (0.4, True, True, False),
+        (0.4, False, False, False),
+    ],
 )
-def test_the_statements_decide_if_contacts_do_not_separate(
-    share: float, separate: bool, telling: bool, decides: bool
-) -> None:
+def test_joint_odds_decide_if_contacts_do_not_separate(share: float, separate: bool, agree: bool, decide: bool) -> None:
     """And the boundary, which wrong labels have made soft, begins anew."""
     model = contact()
-    assert model.statements is not None
-    model.statements.telling[0] = telling
-    model.scenes.scenes.split(0).valley.fill_(0.9 if separate else 0.1)
+    assert model.joint is not None
+    model.joint.agree[0] = agree
+    split = model.scenes.scenes.split(0)
+    split.valley.fill_(0.9 if separate else 0.1)
     anew = model.adapt(share)
-    assert bool(model.statements.decide) == decides
-    assert [x.parameter for x in anew] == [model.raw_softness] * decides
-    assert model.raw_softness.item() == (AGAIN_RAW_SOFTNESS if decides else FIRST_RAW_SOFTNESS)
-    model.statements.telling.fill_(False)
+    assert bool(model.joint.decide) == decide
+    assert [x.parameter for x in anew] == [model.raw_softness] * decide
+    assert model.raw_softness.item() == (AGAIN_RAW_SOFTNESS if decide else FIRST_RAW_SOFTNESS)
+    split.valley.fill_(0.9)
     model.adapt(0.5)
-    assert bool(model.statements.decide) == decides  # to the end of the run
+    assert bool(model.joint.decide) == decide  # to the end of the run
 
 
-def test_statements_are_weighed_with_geometry() -> None:
-    """-log(q P + (1 - q) (1 - P)), where q is what the witnesses say and P what the path predicts."""
+def test_the_losses_follow_joint_odds_once_they_decide() -> None:
+    given, found = batch(), []
+    for decide in (False, True):
+        model = contact()
+        assert model.joint is not None
+        model.joint.decide.fill_(decide)
+        found.append(model.objective(outputs(model, given), END))
+        assert not model.joint.clearance[: len(given.a)].isnan().any()
+    one, other = found
+    assert one.terms["contact"] != other.terms["contact"]
+    assert one.terms["agent"] == other.terms["agent"]
+    assert other.readings["contact_share"] == 0  # nothing agrees with geometry yet, so no triple is rather a change
+
+
+def test_joint_odds_are_weighed_with_geometry() -> None:
+    """-log(q P + (1 - q) (1 - P)), where q is the joint probability of a change and P what the path predicts."""
     model = contact()
-    assert model.statements is not None
+    assert model.joint is not None
     p, q = 0.9, torch.tensor([[0.7], [0.2]])
     given = torch.zeros(2, 1), RIGHT, torch.tensor([0.3])
     kept = model.weighed(*given, q.logit(), torch.tensor(0.6))
     for x, y in zip((kept[0], *kept[1], kept[2]), (given[0], *RIGHT, given[2]), strict=True):
         assert bool((x == y).all())
-    model.statements.decide.fill_(True)
+    model.joint.decide.fill_(True)
     label, wrong, share = model.weighed(*given, q.logit(), torch.tensor(0.6))
     assert label.tolist() == [[1], [0]]
     assert share.item() == pytest.approx(0.6)
@@ -188,6 +208,8 @@ def test_a_better_place_is_taken_once_the_object_is_placed(placed: bool, monkeyp
     """Positions, body, stored triples and the refinement's field all move."""
     model = contact("outline")
     model.head.placed.fill_(placed)
+    assert model.joint is not None
+    model.joint.clearance.fill_(0.1)
     offset, calls = torch.tensor([0.5, -1.0]), []
     found = Place(offset, torch.tensor(0.4))
     monkeypatch.setattr("palpate.methods.contact.better_place", lambda *_, **__: calls.append(1) or found)
@@ -197,6 +219,7 @@ def test_a_better_place_is_taken_once_the_object_is_placed(placed: bool, monkeyp
     moved = offset if placed else torch.zeros(2)
     assert len(calls) == int(placed)  # of the five shares, one passes the first search
     torch.testing.assert_close(model.head(raw, z_int).position, moved.expand(3, 1, 2))
+    assert model.joint.clearance.isnan().all() == placed  # they were measured from the old place
     assert model.recent is not None
     torch.testing.assert_close(model.recent.object[0, 0], moved)
     torch.testing.assert_close(model.recent.apart[0, 0], moved.repeat(2))

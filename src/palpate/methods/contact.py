@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from palpate.config import ModelConfig
 from palpate.contacts.hiding import agent_hides
+from palpate.contacts.joint import JointOdds
 from palpate.contacts.mistakes import Mistakes
 from palpate.contacts.recent import Recent
 from palpate.contacts.relocation import better_place, due
 from palpate.contacts.scenes import Scenes
 from palpate.contacts.slots import Slots
 from palpate.contacts.split import Split
-from palpate.contacts.statements import Statements
 from palpate.contacts.witnesses import PLACES_FROM, Witnesses
 from palpate.data.transitions import Batch
 from palpate.methods.base import Anew, Loss, Model
@@ -39,7 +39,8 @@ from palpate.objects import Objects
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
 # Added to exp(-d_W / tau). Vectors change smoothly; they need a higher floor if most triples are contacts.
 PICTURES_FLOOR, VECTORS_FLOOR = 0.001, 0.1
-AGAIN_RAW_SOFTNESS = 0.0  # of the boundary, once the statements decide
+AGAIN_RAW_SOFTNESS = 0.0  # of the boundary, at most, once labels are joint odds
+INSEPARABLE_UNTIL = 0.6  # share of the run after which labels stay what they are
 PLACED_FROM = 0.08  # share of the run after which an object may count as placed
 
 
@@ -48,7 +49,7 @@ class Contact(Geometric):
 
     # InfoNCE does not measure positions; in L_- one missed contact outweighs the rest.
     not_judged = frozenset({"contrast", "stay"})
-    scaffold = ("recent", "statements")
+    scaffold = ("recent", "joint")
     temperature, agent_temperature = TEMPERATURE, AGENT_TEMPERATURE
     scenes: Witnesses
 
@@ -63,7 +64,7 @@ class Contact(Geometric):
         self.slots = Slots(count)
         self.recent: Recent | None = Recent(count, self.group)
         # Of several objects, responsibility weighs the changes.
-        self.statements: Statements | None = Statements(2) if count == 1 else None
+        self.joint: JointOdds | None = JointOdds(2) if count == 1 else None
         # Of the weights of slots that start anew. It is the run's own; drawing one would change the run.
         self.seed = nn.Buffer(torch.tensor(torch.initial_seed() % 2**31))
         self.floor = PICTURES_FLOOR if config.picture else VECTORS_FLOOR
@@ -98,13 +99,13 @@ class Contact(Geometric):
             self.slots.observe(touching, moved)
             self.mistakes.observe(changed, changes, self.head.placed & self.scenes.own_labels)
         wrong, share = self.wrong(), self.scenes.share
-        if self.training and self.statements is not None:
+        if self.training and self.joint is not None:
             distances = (
                 self.scenes.scenes.distance(w, w_next),
                 self.scenes.places.distance(before.position, after.position),
             )
-            said, likely = self.statements.observe(torch.cat(distances, 1), clearance[:, 0])
-            changed, wrong, share = self.weighed(changed, wrong, share, said[:, None], likely)
+            joint, likely = self.joint.observe(torch.cat(distances, 1).detach(), clearance[:, 0])
+            changed, wrong, share = self.weighed(changed, wrong, share, joint[:, None], likely)
         missed = (1 - changed) * torch.sigmoid(changes + wrong.missed.log() - torch.log1p(-wrong.false))
         if self.training and self.recent is not None:
             apart, apart_next = self.from_agent(z_int, before), self.from_agent(z_int_next, after)
@@ -141,25 +142,25 @@ class Contact(Geometric):
         return Wrong(*(torch.where(known, rate, 0.0) for rate in self.mistakes.rates()))
 
     def weighed(
-        self, changed: Tensor, wrong: Wrong, share: Tensor, said: Tensor, likely: Tensor
+        self, changed: Tensor, wrong: Wrong, share: Tensor, joint: Tensor, likely: Tensor
     ) -> tuple[Tensor, Wrong, Tensor]:
-        """Labels [b, 1], how probably each is wrong, and the share of changes. If the statements decide, they follow
-        from their log-odds [b, 1] and from their share of changes; otherwise they are as given."""
-        assert self.statements is not None
-        decide, doubt = self.statements.decide, torch.sigmoid(-said.abs())
-        changed = torch.where(decide, (said > 0).to(changed.dtype), changed)
+        """Labels [b, 1], how probably each is wrong, and the share of changes. Once joint log-odds [b, 1] decide, all
+        follow from these, with their share of changes; until then they are as given."""
+        assert self.joint is not None
+        decide, doubt = self.joint.decide, torch.sigmoid(-joint.abs())
+        changed = torch.where(decide, (joint > 0).to(changed.dtype), changed)
         return changed, Wrong(*(torch.where(decide, doubt, x) for x in wrong)), torch.where(decide, likely, share)
 
     def weigh(self, share: float) -> list[Anew]:
-        """Let the statements decide from now on, if contacts do not separate when they should.
+        """Let the joint odds decide for the rest of the run, if contacts do not separate when they should.
 
         Wrong labels have made the boundary as soft as possible by then; from there it would learn too slowly.
         """
-        if self.statements is None or self.statements.decide or share < PLACES_FROM:
+        if self.joint is None or self.joint.decide or not PLACES_FROM <= share <= INSEPARABLE_UNTIL:
             return []
-        if bool(self.scenes.separate.any()) or not bool(self.statements.telling.any()):
+        if bool(self.scenes.separate.any()) or not bool(self.joint.agree.any()):
             return []
-        self.statements.decide.fill_(True)
+        self.joint.decide.fill_(True)
         self.raw_softness.clamp_(max=AGAIN_RAW_SOFTNESS)
         return [Anew(self.raw_softness)]
 
@@ -227,8 +228,8 @@ class Contact(Geometric):
             if place is not None:
                 self.head.relocate(i, place.offset, place.radius)
                 self.recent.shift(i, place.offset)
-                if self.statements is not None:
-                    self.statements.forget()
+                if self.joint is not None:
+                    self.joint.forget()
         return anew
 
     # Refinement

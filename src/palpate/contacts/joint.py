@@ -1,4 +1,4 @@
-"""What both witnesses together say about a change, for contacts that do not separate from other triples.
+"""The odds of a change from both witnesses together, for contacts that do not separate from other triples.
 
 Legend: N stored triples, b batch, w witnesses, c bins of the distance.
 """
@@ -8,14 +8,14 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from palpate.contacts.split import FEWEST_OF_A_CLASS, TELLING, WINDOW
+from palpate.contacts.split import TELLING, WINDOW
 
 BINS = 16  # equally many stored distances in each
 LARGEST = 6.0  # log-odds; more would need more than the stored triples
 
 
 @final
-class Statements(nn.Module):
+class JointOdds(nn.Module):
     """Stores distances and clearances, and estimates the log-odds of a change for each distance.
 
     The estimate compares two halves: of the paths that geometry predicts to touch, the half that enters the body
@@ -28,7 +28,7 @@ class Statements(nn.Module):
         self.distances = nn.Buffer(torch.full((WINDOW, witnesses), torch.nan))
         self.clearance = nn.Buffer(torch.full((WINDOW,), torch.nan))  # negative where geometry predicts a contact
         self.next = nn.Buffer(torch.zeros((), dtype=torch.long))  # triples stored so far
-        self.telling = nn.Buffer(torch.zeros(witnesses, dtype=torch.bool))  # which witnesses agree with geometry
+        self.agree = nn.Buffer(torch.zeros(witnesses, dtype=torch.bool))  # which witnesses agree with geometry
         self.decide = nn.Buffer(torch.tensor(False))  # whether labels are taken from here
 
     @torch.no_grad()
@@ -39,29 +39,28 @@ class Statements(nn.Module):
         rows = (self.next + torch.arange(count, device=clearance.device)) % WINDOW
         self.distances.index_copy_(0, rows, distances[-count:].to(self.distances.dtype))
         self.clearance.index_copy_(0, rows, clearance[-count:].to(self.clearance.dtype))
-        self.next.add_(len(clearance))
-        odds = self._odds()
+        self.next.add_(count)
+        of_all = self._odds(torch.cat((self.distances, distances.to(self.distances.dtype))))
+        odds, stored = of_all[WINDOW:], of_all[:WINDOW]
         known = ~self.clearance.isnan()
-        share = ((odds > 0) & known).sum() / known.sum().clamp(min=1)
-        return odds[rows], share
+        return odds, ((stored > 0) & known).sum() / known.sum().clamp(min=1)
 
     def forget(self) -> None:
         """Forget the stored clearances, because the object was moved."""
         self.clearance.fill_(torch.nan)
 
-    def _odds(self) -> Tensor:
-        """Log-odds `[N]` of a change, for all stored distances. Given a change or none, the witnesses are taken as
+    def _odds(self, distances: Tensor) -> Tensor:
+        """Log-odds `[n]` of a change for distances [n, w]. Given a change or none, the witnesses are taken as
         independent; one that does not agree with geometry has no part."""
         deep, far = _halves(self.clearance)
-        enough = torch.minimum(deep.sum(), far.sum()) >= FEWEST_OF_A_CLASS
-        found = torch.zeros_like(self.clearance)
-        for i, distances in enumerate(self.distances.unbind(1)):
-            bins = _bins(distances)
-            counts = torch.stack([torch.zeros(BINS, device=bins.device).index_add_(0, bins, x) for x in (deep, far)])
-            shares = (counts + 0.5) / (counts + 0.5).sum(1, keepdim=True)
-            touched, other = shares.unbind()
-            self.telling[i] = enough & ((other.cumsum(0) - touched.cumsum(0)).amax() >= TELLING)
-            found = found + torch.where(self.telling[i], rising(touched, other).logit()[bins], 0.0)
+        enough = torch.minimum(deep.sum(), far.sum()) >= WINDOW // BINS  # rarer contacts would share their bin
+        found = torch.zeros_like(distances[:, 0])
+        for i, (stored, asked) in enumerate(zip(self.distances.unbind(1), distances.unbind(1), strict=True)):
+            edges = _edges(stored)
+            counts = torch.stack([_counts(stored, edges, weight) for weight in (deep, far)])
+            touched, other = ((counts + 0.5) / (counts + 0.5).sum(1, keepdim=True)).unbind()
+            self.agree[i] = enough & ((other.cumsum(0) - touched.cumsum(0)).amax() >= TELLING)
+            found = found + torch.where(self.agree[i], rising(touched, other).logit()[_bins(asked, edges)], 0.0)
         return found.clamp(-LARGEST, LARGEST)
 
 
@@ -73,12 +72,19 @@ def _halves(clearance: Tensor) -> tuple[Tensor, Tensor]:
     return deep, far
 
 
-def _bins(distances: Tensor) -> Tensor:
-    """Numbers `[N]` of the bins of distances [N], among which NaN are unknown."""
+def _edges(distances: Tensor) -> Tensor:
+    """Borders `[c - 1]` of the bins of distances [N], among which NaN are unknown."""
     ordered = distances.sort().values  # NaN come last
     known = (~distances.isnan()).sum()
-    ranks = torch.arange(1, BINS, device=distances.device) * known // BINS
-    return torch.bucketize(distances.contiguous(), ordered[ranks])
+    return ordered[torch.arange(1, BINS, device=distances.device) * known // BINS]
+
+
+def _bins(distances: Tensor, edges: Tensor) -> Tensor:
+    return torch.bucketize(distances.contiguous(), edges)
+
+
+def _counts(distances: Tensor, edges: Tensor, weight: Tensor) -> Tensor:
+    return torch.zeros(BINS, device=edges.device).index_add_(0, _bins(distances, edges), weight)
 
 
 def rising(touched: Tensor, other: Tensor) -> Tensor:
