@@ -24,6 +24,7 @@ def values(made: Plan) -> dict[str, Any]:
 
 WRITTEN: dict[str, dict[str, Any]] = {
     "contact": {},
+    "one-by-one": {"scene": {"objects": 2}},
     "egocentric": {"scene": {"egocentric": True}},
     "carried": {"scene": {"egocentric": True}},
     "paper": {"objective": "paper"},

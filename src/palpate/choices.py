@@ -67,7 +67,7 @@ def choose(given: Mapping[str, Any], facts: Facts, traits: Traits) -> list[Choic
         elif given.get("group", "translations") != "translations":
             add("learning_rate", SMALL_RATE, "small CNNs find headings sooner")
     add("batch_size", *_batch_size(facts, given))
-    add("steps", *_steps(facts, encoder, optimizer))
+    add("steps", *_steps(facts, encoder, optimizer, given.get("objects", 1) if traits.one_by_one else 1))
     add("augment", *_augment(facts, encoder, traits))
     moves = add("chosen_moves", *_chosen_moves(facts, traits))
     if traits.has_body:
@@ -130,8 +130,11 @@ def _batch_size(facts: Facts, given: Mapping[str, Any]) -> tuple[int, str]:
     return batch, ("pictures" if facts.picture else "numbers, which cost little") + few
 
 
-def _steps(facts: Facts, encoder: str, optimizer: str) -> tuple[int, str]:
+def _steps(facts: Facts, encoder: str, optimizer: str, stages: int) -> tuple[int, str]:
     """More triples allow more steps before they are memorised."""
+    if stages > 1:
+        steps, why = _steps(facts, encoder, optimizer, 1)
+        return stages * steps, f"{steps:,} for each object; {why}"
     if facts.triples is None:
         return 2500, "fresh triples at every step"
     if encoder == "resnet18":

@@ -48,7 +48,7 @@ class ObjectiveConfig:
     """Sum of the agent's and the object's radius, in the action's unit. Default: it is learned. It is required if
     the agent moves along a line."""
     objects: int | Literal["auto"] = 1
-    """Number of objects, 1 to 6; auto counts them. With pictures only baselines find more than 1."""
+    """Number of objects, 1 to 6; auto counts them, in vectors only."""
     egocentric: bool | None = None
     """The agent carries the sensor. Default: laser scans are detected; for cameras, no."""
     group: GroupName = "translations"

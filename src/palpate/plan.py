@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 
 from palpate.choices import REFINED_DIMENSIONS, Choice, Facts, choose
 from palpate.config import Encoder, ModelConfig, ObjectiveConfig, SettledTraining, TrainingConfig
-from palpate.traits import CARRIED, Kind, Traits, resolve, traits_of
+from palpate.traits import CARRIED, Kind, Traits, resolve, traits_of, with_objects
 
 OF_TRAINING = ("steps", "batch_size", "optimizer", "learning_rate", "augment", "chosen_moves")
 OF_OBJECTIVE = ("objects", "body", "refine", "rest_floor")
@@ -78,7 +78,8 @@ def plan(asked: Asked, facts: Facts) -> Plan:
     given, found = asked.given, asked.scene.egocentric is None and facts.carried and asked.can_carry
     carried = found or bool(asked.scene.egocentric)
     scene = replace(asked.scene, egocentric=carried)
-    name = resolve(asked.method, asked.objective, carried, picture=facts.picture)
+    several = asked.scene.objects != 1
+    name = resolve(asked.method, asked.objective, carried, picture=facts.picture, several=several)
     traits = traits_of(name)
     n = asked.scene.dimension(facts.n)
     choices = [CARRIES] * found + choose(given, facts._replace(n=n), traits)
@@ -135,7 +136,7 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
 
 def require_objects(name: str, objects: int | str, facts: Facts) -> None:
     """Refuse several objects, or their search, where the method or the data do not allow them."""
-    traits = traits_of(name)
+    traits = traits_of(with_objects(name, picture=facts.picture, several=objects != 1))
     kind: Kind = "pictures" if facts.picture else "vectors"
     if objects != 1 and kind not in traits.several:
         why = f"several objects are not found in {kind} yet"

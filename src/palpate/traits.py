@@ -18,6 +18,7 @@ class Traits(NamedTuple):
     predicts: bool = False  # `would_touch` and `uncertainty` give values, so that moves can be chosen
     refines: bool = False  # it has a refinement
     has_body: bool = False  # it learns a body
+    one_by_one: bool = False  # it finds several objects one after the other
     several: tuple[Kind, ...] = ()  # kinds of observations in which it places several objects
     turns: bool = False  # it can learn agents that turn
     muon: bool = False  # it gains from Muon and from higher learning rates
@@ -39,6 +40,15 @@ METHODS: dict[str, Traits] = {
         turns=True,
         muon=True,
     ),
+    "one-by-one": Traits(
+        "palpate.methods.one_by_one:OneByOne",
+        shifts=True,
+        predicts=True,
+        has_body=True,
+        one_by_one=True,
+        several=("pictures",),
+        muon=True,
+    ),
     "egocentric": Traits("palpate.methods.egocentric:Egocentric", predicts=True, has_body=True, muon=True),
     "carried": Traits("palpate.methods.carried:Carried", predicts=True, has_body=True, turns=True, muon=True),
     "paper": Traits("palpate.methods.paper:Paper", shifts=True, turns=True),
@@ -50,6 +60,7 @@ METHODS: dict[str, Traits] = {
     ),
 }
 # Methods with sensors on the agent, for pictures and for vectors.
+ONE_BY_ONE = {"contact": "one-by-one"}  # methods that find several objects in pictures
 CARRIED = {"contact": ("egocentric", "carried"), "supervised": ("supervised", "supervised")}
 
 
@@ -62,8 +73,9 @@ def traits_of(name: str) -> Traits:
     return METHODS[name]
 
 
-def resolve(method: str, objective: str, egocentric: bool, *, picture: bool = True) -> str:
-    """The name for `traits_of`, from a user's method, objective and egocentric, and the kind of observations."""
+def resolve(method: str, objective: str, egocentric: bool, *, picture: bool = True, several: bool = False) -> str:
+    """The name for `traits_of`, from a user's method, objective and egocentric, the kind of observations, and whether
+    there are several objects."""
     what, name, allowed = "method", method, get_args(Method)
     if method == "interaction":
         what, name, allowed = "objective", objective, get_args(Objective)
@@ -74,10 +86,15 @@ def resolve(method: str, objective: str, egocentric: bool, *, picture: bool = Tr
             f"{what} is {name!r}; allowed is one of {', '.join(allowed)}, or the module:Class of a variant"
         )
     if not egocentric:
-        return name
+        return with_objects(name, picture=picture, several=several)
     if name not in CARRIED:
         raise ValueError(f"egocentric is True; allowed is False for {name!r}, which needs a fixed camera")
     return CARRIED[name][not picture]
+
+
+def with_objects(name: str, *, picture: bool, several: bool) -> str:
+    """The method that finds several objects in pictures, if there are; else the one with this name."""
+    return ONE_BY_ONE.get(name, name) if picture and several else name
 
 
 def method_class(name: str) -> Any:

@@ -284,7 +284,9 @@ def test_a_path_begins_where_both_observations_say() -> None:
     start, a, ext, ext_next = torch.randn(4, 32, 2, generator=generator)
     w, w_next = torch.randn(2, 32, 8, generator=generator)
     straight, slipped = (
-        terms(model, (start + slip, start + a - slip, visible(ext), visible(ext_next), w, w_next, a))
+        terms(
+            model, (start + slip, start + a - slip, visible(ext), visible(ext_next), w, w_next, torch.ones(len(a)), a)
+        )
         for slip in (0.0, 0.5)
     )
     torch.testing.assert_close(slipped["contact"], straight["contact"])
@@ -460,13 +462,13 @@ def test_the_contrast_by_hand(shape: tuple[int, ...], floor: float) -> None:
     for i in range(3):
         others = [similarity(w_next[i], w_next[j]) * math.exp(-((i - j) ** 2) / (2 * 0.03)) for j in range(3) if j != i]
         expected += (math.log(sum(others) / 2) - math.log(similarity(w[i], w_next[i]))) / 3
-    assert float(model.contrast(w, w_next, z)) == pytest.approx(expected, rel=1e-4)
+    assert float(model.contrast(w, w_next, z, torch.ones(3))) == pytest.approx(expected, rel=1e-4)
 
 
 def test_agents_count_as_near_by_their_spread_not_by_their_step() -> None:
     model, generator = contact(), torch.Generator().manual_seed(0)
     z, (w, w_next) = torch.randn(64, 2, generator=generator), torch.randn(2, 64, 1, 8, generator=generator)
-    one, twenty, small = (model.contrast(w, w_next, spread * z) for spread in (1.0, 20.0, 1e-3))
+    one, twenty, small = (model.contrast(w, w_next, spread * z, torch.ones(64)) for spread in (1.0, 20.0, 1e-3))
     torch.testing.assert_close(twenty, one)
     assert small > one + 0.1  # but never by less than a step: these are all near
 
@@ -616,7 +618,7 @@ class TestTwoObjects:
             for p in both.head[i].parameters():
                 p.data += 0.1 * (i + 1)
         both.slots.counts.copy_(torch.tensor([[9.0], [9.0], [9.0], [0.0]]))  # both hold objects
-        int_, int_next, ext, ext_next, _, _, a = outputs(both, batch())
+        int_, int_next, ext, ext_next, _, _, _, a = outputs(both, batch())
         changed, share = torch.rand(64, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, 0.6])
 
         def found(model: Contact, objects: slice) -> list[Tensor]:

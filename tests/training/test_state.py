@@ -85,6 +85,19 @@ def test_slots_that_start_anew_do_so_in_a_resumed_run(tmp_path: Path, monkeypatc
     assert same(weights(straight), weights(resumed))
 
 
+@pytest.mark.parametrize("step", [4, 6, 8])
+@pytest.mark.slow
+def test_a_run_in_stages_is_resumed(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the first of two stages, between them, and within the second."""
+    select_at_once(monkeypatch)
+    options: dict[str, Any] = {"objects": 2, "method": "one-by-one"}
+    straight = trained("chosen moves", settings(log_every=2), **options)
+    with pytest.raises(Interrupted, match=f"stopped after step {step} of 12"):
+        trained("chosen moves", settings(log_every=2), folder=tmp_path, watch=stop_at(step), **options)
+    resumed = trained("chosen moves", settings(log_every=2), folder=tmp_path, **options)
+    assert same(weights(straight), weights(resumed))
+
+
 @pytest.mark.parametrize(
     ("kind", "vitals"),
     [("pool", {"pool": 4}), ("chosen moves", {"chosen_moves": 0.5}), ("oversampled", {"contact_share": 0.5})],

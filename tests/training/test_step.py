@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from toys import Toy, make_model, resident, settings, train_toy
+from toys import BATCH, Toy, make_model, resident, settings, train_toy, triples
 
 from palpate.bodies.base import SHAPE_FROM
+from palpate.data.sources import Resident
 from palpate.methods.base import Anew, Loss, Model
+from palpate.training.feeds import Oversampled
 from palpate.training.notes import NonFiniteLoss, Notes
 from palpate.training.state import _learned
 from palpate.training.step import Run
@@ -34,6 +36,34 @@ def test_the_learning_rate_follows_the_schedule() -> None:
         for group, rate in ((matrices[0], 0.01), (others[0], 0.01), (others[1], 0.1)):
             assert group["lr"].item() == pytest.approx(rate * factor, abs=1e-8)
         assert run.progress.item() == pytest.approx(step / 40)
+
+
+def test_each_stage_has_a_schedule_of_its_own() -> None:
+    class Staged(Toy):
+        stages = 3
+
+    def evaluate(model: Model) -> dict[str, float]:
+        return {"held_out": float(model.stage)}  # later stages have larger losses
+
+    toy = Staged()
+    run = Run(toy, Oversampled(Resident(triples(), "cpu"), BATCH, 0.3), settings(steps=30, optimizer="muon"), CPU)
+    seen: list[tuple[int, int, bool]] = []
+    rates: list[float] = []
+    for run.step in range(30):
+        run.set_schedule()
+        rates.append(run.optimizers[0].param_groups[0]["lr"].item())
+        assert run.progress.item() == pytest.approx(run.step % 10 / 10, abs=1e-6)
+        seen.append((run.step, toy.stage, bool(run.best)))
+        run.feed.record(torch.ones(BATCH))
+        if run.step % 10 == 5:
+            toy.weight.data.fill_(run.step)
+            run.evaluated(evaluate, "held_out")
+            toy.weight.data.zero_()
+        if run.step % 10 == 0:  # the best weights of the last stage are back, and nothing recorded counts any more
+            assert toy.weight.tolist() == ([run.step - 5.0] * 2 if run.step else [1.0, -2.0])
+    assert rates[:10] == pytest.approx(rates[10:20])
+    assert rates[:10] == pytest.approx(rates[20:])
+    assert [(stage, best) for _, stage, best in seen] == [(i // 10, i % 10 > 5) for i in range(30)]
 
 
 @pytest.mark.parametrize("body", ["outline", "ellipse"])

@@ -76,10 +76,13 @@ def select_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palpate.methods.located, "SEPARABLE", -math.inf)
 
 
-def make_model(picture: bool = False, *, body: str = "ball", refine: bool = False, objects: int = 1) -> Model:
+def make_model(
+    picture: bool = False, *, body: str = "ball", refine: bool = False, objects: int = 1, method: str = "contact"
+) -> Model:
     torch.manual_seed(0)
     return build(
         ModelConfig(
+            method=method,
             encoder="small" if picture else "mlp",
             observation_shape=WORLD.observation_shape if picture else (4,),
             n=2,
@@ -89,11 +92,17 @@ def make_model(picture: bool = False, *, body: str = "ball", refine: bool = Fals
 
 
 def trained(
-    kind: str, config: SettledTraining | None = None, *, refine: bool = False, objects: int = 1, **options: Any
+    kind: str,
+    config: SettledTraining | None = None,
+    *,
+    refine: bool = False,
+    objects: int = 1,
+    method: str = "contact",
+    **options: Any,
 ) -> Model:
     """A new model, trained on a new feed."""
     made = feed(kind)
-    model = make_model(isinstance(made, Selected), refine=refine, objects=objects)
+    model = make_model(isinstance(made, Selected), refine=refine, objects=objects, method=method)
     try:
         train(model, made, config or settings(), **options)
     finally:

@@ -144,6 +144,8 @@ class Model(nn.Module, ABC):
     tells_apart: ClassVar[bool] = True  # else true states decide which of the two points is the agent
     scaffold: ClassVar[tuple[str, ...]] = ()  # parts that only training needs
     not_judged: frozenset[str] = frozenset()  # terms that do not measure the positions
+    stages: int = 1  # equal parts of a run, each with a schedule of its own
+    stage = 0  # the present one; `lasting_state` and the optimisers know all
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

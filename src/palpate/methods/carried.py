@@ -121,5 +121,5 @@ class Carried(Geometric):
     def recall(self, blocks: Sequence[Batch]) -> None:
         if blocks:
             distances = torch.cat([self.scene_distance(batch.o, batch.o_next) for batch in blocks])
-            touching = torch.cat([self._predicted(batch.o, batch.a[:, None])[:, 0] > 0 for batch in blocks])
+            touching = torch.cat([self.predicted(batch.o, batch.a[:, None])[:, 0] > 0 for batch in blocks])
             self.scenes.recall(distances, touching)

@@ -74,13 +74,20 @@ class Contact(Geometric):
         return Split()
 
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
-        x = self.inputs(torch.cat((batch.o, batch.o_next)), generator)
-        raw = side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
+        raw = self.networks(self.inputs(torch.cat((batch.o, batch.o_next)), generator))
         both = [part for output in raw for part in output.chunk(2)]
-        return (*both, self.inputs.scaled(batch.a), *batch.journey)
+        return (*both, self.tells(batch), self.inputs.scaled(batch.a), *batch.journey)
+
+    def networks(self, x: Tensor) -> list[Tensor]:
+        """Outputs of phi_int, phi_ext and phi_cont for scaled observations."""
+        return side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
+
+    def tells(self, batch: Batch) -> Tensor:
+        """From which triples `[b]` W learns, 1 or 0."""
+        return batch.a.new_ones(len(batch.a))
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-        int_, int_next, ext, ext_next, cont, cont_next, a, *journey = outputs
+        int_, int_next, ext, ext_next, cont, cont_next, told, a, *journey = outputs
         z_int, z_int_next = self.group.pose(int_), self.group.pose(int_next)
         before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
@@ -112,21 +119,29 @@ class Contact(Geometric):
             self.recent.store(start, a, before.position, clearance, apart, apart_next, changed > 0.5)
         terms = {
             "agent": self.agent_term(int_, a, int_next, journey),
-            "contrast": self.contrast(w, w_next, z_int_next),
+            "contrast": self.contrast(w, w_next, z_int_next, told),
             "contact": self.contact_term(before, after, path, changed, share, wrong),
             "stay": self.stay_term(before, after, changed + missed, progress),
         }
         if self.training and self.group.turns:
             terms["stay"] = self.follows(z_int, a, z_int_next) * terms["stay"]
-        return Loss(terms, {"contact_share": changed.mean()}, self.scenes.reliable(changed > 0.5))
+        return Loss(terms, {"contact_share": changed.mean()}, self.recorded(changed > 0.5, told))
 
-    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
-        """L_cont (Eq. 5), without a gradient for the agent: its repulsion would stretch the agent's frame."""
+    def recorded(self, changed: Tensor, told: Tensor) -> Tensor:
+        """Triples `[b]` bool that may be drawn more often: reliable contacts."""
+        return self.scenes.reliable(changed)
+
+    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor, told: Tensor) -> Tensor:
+        """L_cont (Eq. 5) of the triples that W learns from."""
+        return self.contrasts(w, w_next, z_int_next).mean()
+
+    def contrasts(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
+        """L_cont of each triple, without a gradient for the agent: its repulsion would stretch the agent's frame."""
         z = z_int_next.detach()
         # In units of the batch's spread, if that exceeds a step: with short steps hardly any two agents would be near.
         unit2 = self.group.spread2(z).clamp(min=1.0) * self.agent_temperature
         agents = self.group.distance2(z[:, None], z[None]) / unit2
-        return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor).mean()
+        return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor)
 
     # Which object
 
@@ -192,7 +207,7 @@ class Contact(Geometric):
     def recall(self, blocks: Sequence[Batch]) -> None:
         if blocks:
             pairs = [self._distances(batch.o, batch.o_next) for batch in blocks]
-            touching = torch.cat([self._predicted(batch.o, batch.a[:, None])[:, 0] > 0 for batch in blocks])
+            touching = torch.cat([self.predicted(batch.o, batch.a[:, None])[:, 0] > 0 for batch in blocks])
             scenes, places = map(torch.cat, zip(*pairs, strict=True))
             self.scenes.recall(scenes, places, touching)
 

@@ -218,16 +218,16 @@ class Geometric(Located):
         return super().vitals() | {"softness": float(self.softness.max() * self.inputs.unit)}
 
     def would_touch(self, o: Tensor, a: Tensor) -> Tensor:
-        return self._predicted(o, a[:, None])[:, 0].sigmoid()
+        return self.predicted(o, a[:, None])[:, 0].sigmoid()
 
     def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
         """Minus the absolute log-odds of the least certain object."""
         low, high = SHARE_RANGE
         share = min(max(share, low), high)
         # The likelihood is balanced: its log-odds are those of equally many paths with and without contact.
-        return -(self._predicted(o, moves) + math.log(share / (1 - share))).abs().amin(-1)
+        return -(self.predicted(o, moves) + math.log(share / (1 - share))).abs().amin(-1)
 
-    def _predicted(self, o: Tensor, moves: Tensor) -> Tensor:
+    def predicted(self, o: Tensor, moves: Tensor) -> Tensor:
         """log-odds of contact `[b, c, k]` for moves [b, c, n] from o."""
         count = moves.shape[1]
         z_int, objects = self.located(self.inputs(o))

@@ -88,10 +88,10 @@ class NoContrastFloor(Contact):
 class ContrastGradient(Contact):
     """InfoNCE also trains phi_int."""
 
-    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
+    def contrasts(self, w: Tensor, w_next: Tensor, z_int_next: Tensor) -> Tensor:
         unit2 = self.group.spread2(z_int_next.detach()).clamp(min=1.0) * self.agent_temperature
         agents = self.group.distance2(z_int_next[:, None], z_int_next[None]) / unit2
-        return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor).mean()
+        return infonce(w, w_next, agents, temperature=self.temperature, floor=self.floor)
 
 
 class AgentTemperatureTenth(Contact):

@@ -53,6 +53,9 @@ class Feed:
     def adapt(self, share: float) -> None:
         """Change the way of drawing, every few steps, when `share` of the run is over; may wait for the device."""
 
+    def renew(self) -> None:
+        """Forget what was recorded: from now on it means something else."""
+
     def seek(self, step: int) -> None:
         """Continue as if `step` batches had been drawn; the generator's state and `memory` are restored separately."""
         self.source.seek(step * self.batch_size)
@@ -91,6 +94,9 @@ class Oversampled(Feed):
 
     def record(self, contacts: Tensor) -> None:
         self._labels.index_copy_(0, self._drawn, contacts.to(torch.int8))
+
+    def renew(self) -> None:
+        self._labels.fill_(UNKNOWN)
 
     def memory(self) -> dict[str, Tensor]:
         return {"labels": self._labels}

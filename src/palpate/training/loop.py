@@ -55,7 +55,7 @@ def train(
             last = run.step == config.steps
             if last:
                 run.refine()
-            evaluating = evaluate is not None and (last or run.step % config.evaluate_every == 0)
+            evaluating = evaluate is not None and (run.ends_stage or run.step % config.evaluate_every == 0)
             if last or evaluating or run.step % config.log_every == 0:
                 readings = run.read()  # waits for the device
                 if evaluate is not None and evaluating:

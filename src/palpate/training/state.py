@@ -96,7 +96,7 @@ def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any])
     run.generator.set_state(groups["random"]["generator"])
     for name, value in run.feed.memory().items():
         value.copy_(groups["feed"][name])
-    run.step = step
+    run.step, run.plain.stage = step, (step - 1) * run.plain.stages // run.config.steps
     run.feed.seek(step)
 
 

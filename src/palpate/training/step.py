@@ -107,13 +107,14 @@ class Run:
         """`advance` as a CUDA graph, which is captured again when the feed draws in another way."""
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         held: Any = None  # fixed memory for batches from the host, which the graph reads
-        eager_steps, captured, way = EAGER_STEPS, False, self.feed.way
+        eager_steps, captured, way = EAGER_STEPS, False, (self.feed.way, self.plain.stage)
 
         def step() -> None:
             nonlocal graph, held, eager_steps, captured, way
-            if way != self.feed.way:
+            if way != (self.feed.way, self.plain.stage):
                 torch.cuda.synchronize()  # the old graph may still be running
-                graph, eager_steps, captured, way = torch.cuda.CUDAGraph(), EAGER_STEPS, False, self.feed.way
+                graph, eager_steps, captured = torch.cuda.CUDAGraph(), EAGER_STEPS, False
+                way = self.feed.way, self.plain.stage
             if not self.feed.capturable:
                 fresh = self.feed.draw(self.generator)
                 held = fresh if held is None else type(fresh)(*map(Tensor.copy_, held, fresh))
@@ -136,7 +137,8 @@ class Run:
 
     def set_schedule(self) -> None:
         """Set progress, gates and learning rates before a step and, every few steps, the way of drawing."""
-        share = self.step / self.config.steps
+        self._take_stage()
+        share = self._share(self.step)
         if self.step % ADAPT_EVERY == 0:  # not when readings are made: logging must not change a run
             self._align()
             self.feed.adapt(share)
@@ -152,7 +154,7 @@ class Run:
     def read(self) -> dict[str, float]:
         """Averages since the last call; raises if a step was not finite."""
         assert self.notes is not None
-        rate = self.config.learning_rate_at(self.step / self.config.steps)
+        rate = self.config.learning_rate_at(self._share(self.step))
         return {**self.notes.read(), **self.plain.vitals(), **self.feed.vitals(), "learning_rate": rate}
 
     def refine(self) -> None:
@@ -176,6 +178,31 @@ class Run:
             self.best_value = min(value, self.best_value)
             self.best = {name: x.detach().clone() for name, x in self.plain.lasting_state().items()}
         return scores
+
+    def _share(self, step: int) -> float:
+        """Finished share of the present stage."""
+        return step * self.plain.stages / self.config.steps - self.plain.stage
+
+    @property
+    def ends_stage(self) -> bool:
+        """Whether the last step was the last of its stage."""
+        return self.step == self.config.steps or self._next_stage != self.plain.stage
+
+    @property
+    def _next_stage(self) -> int:
+        """The stage of the next step."""
+        return min(self.step * self.plain.stages // self.config.steps, self.plain.stages - 1)
+
+    def _take_stage(self) -> None:
+        """Begin the next stage when its time has come, with the best weights of the last one."""
+        if self._next_stage == self.plain.stage:
+            return
+        if self.best:
+            self.plain.load_state_dict(self.best, strict=False)  # the scaffold stays
+        self.best, self.best_value = {}, math.inf
+        self.plain.stage = self._next_stage
+        self.plain.train()
+        self.feed.renew()
 
     def hand_over(self) -> None:
         """Prepare the model for users: the best weights, without the parts that only training needs."""
