@@ -179,7 +179,7 @@ def test_a_stopped_count_without_a_folder_does_not_lose_the_model(monkeypatch: p
 
 
 def test_auto_is_refused_where_several_objects_are() -> None:
-    with pytest.raises(ValueError, match="objects is 'auto'; leave it out: several objects are not found in pictures"):
+    with pytest.raises(ValueError, match="objects is 'auto'; give their number: objects are counted in vectors only"):
         palpate.fit("palpate/SpritesMany-v0", objects="auto", **TINY)
     with pytest.raises(ValueError, match="objects is 'auto'; leave it out: the method 'vae' places one object"):
         palpate.fit(Mixed(2), method="vae", objects="auto", **TINY)

@@ -143,4 +143,6 @@ def require_objects(name: str, objects: int | str, facts: Facts) -> None:
         why = why if traits.several else f"the method {name!r} places one object"
         raise ValueError(f"objects is {objects!r}; leave it out: {why}")
     if objects == "auto" and not traits.counts(picture=facts.picture):
-        raise ValueError(f"objects is 'auto'; give their number: the method {name!r} cannot count objects")
+        counted = facts.picture and traits.has_body
+        why = "objects are counted in vectors only" if counted else f"the method {name!r} cannot count objects"
+        raise ValueError(f"objects is 'auto'; give their number: {why}")
