@@ -157,6 +157,7 @@ def test_what_would_be_ignored_is_refused(options: dict[str, Any], says: str) ->
         ({"training": {"chosen_moves": 0.5}}, SET, "chosen_moves is 0.5; leave it out: the moves of a data set"),
         ({"training": {"chosen_moves": 0.5}}, STREAM._replace(steerable=False), "this world is not steerable"),
         ({"training": {"batch_size": 8}}, SET._replace(triples=9), "there are 9 triples for batches of 8"),
+        ({"training": {"steps": 2}, "scene": {"objects": 3}}, STREAM, "steps is 2; allowed is 3 or more"),
         (
             {"method": "transporter", "scene": {"objects": 2}},
             SET._replace(shape=(6,)),

@@ -109,7 +109,10 @@ def _require_fit(name: str, traits: Traits, given: dict[str, Any], facts: Facts,
             "batch_size"
         )
     supervised = not traits.unsupervised  # it learns the angle of a body that turns
-    require_objects(name, given.get("objects", 1), facts)
+    objects = given.get("objects", 1)
+    require_objects(name, objects, facts)
+    if traits.one_by_one and training.steps < objects:
+        raise ValueError(f"steps is {training.steps}; allowed is {objects} or more: each object needs some hundred")
     for setting, fits, why in (
         ("body", traits.has_body or supervised, f"the method {name!r} learns no body"),
         ("radius", traits.has_body, f"the method {name!r} learns no body"),
@@ -140,7 +143,7 @@ def require_objects(name: str, objects: int | str, facts: Facts) -> None:
     kind: Kind = "pictures" if facts.picture else "vectors"
     if objects != 1 and kind not in traits.several:
         why = f"several objects are not found in {kind} yet"
-        why = why if traits.several else f"the method {name!r} places one object"
+        why = why if traits.several and ":" not in name else f"the method {name!r} places one object"
         raise ValueError(f"objects is {objects!r}; leave it out: {why}")
     if objects == "auto" and not traits.counts(picture=facts.picture):
         counted = facts.picture and traits.has_body

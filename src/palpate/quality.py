@@ -251,8 +251,8 @@ def judge(quality: Quality) -> list[Finding]:
             "unexplained-contacts",
             "the positions of agent and object do not explain the contacts",
             {"explained": quality.consistency, "wanted at least": INCONSISTENT},
-            "A long object needs body='ellipse' (in the plane), several objects need objects=k (vectors only). An "
-            "object that moves without contact cannot be explained. Otherwise train longer.",
+            "A long object needs body='ellipse' (in the plane), several objects need objects=k. An object that "
+            "moves without contact cannot be explained. Otherwise train longer.",
         )
     if quality.elongation is not None and quality.elongation < ROUND:
         warn(

@@ -76,14 +76,20 @@ def test_the_contrast_is_the_mean_over_these_triples() -> None:
 
 
 @pytest.mark.parametrize("separate", [True, False])
-def test_these_triples_are_drawn_more_often_until_w_separates_contacts(separate: bool) -> None:
+def test_these_triples_are_wanted_until_w_separates_contacts(separate: bool) -> None:
     made = model()
-    told, changed = torch.arange(ROWS) < 3, (torch.arange(ROWS) > 12)[:, None]
+    told, contacts = torch.arange(ROWS) < 3, torch.arange(ROWS) > 12
     part = made.parts[1]
     part.scenes.scenes.split(0).valley.fill_(0.9 if separate else 0.1)
-    found = part.recorded(changed, told.float())
-    assert found.tolist() == (changed[:, 0] if separate else told).tolist()
-    assert not made.parts[0].recorded(changed, told.float())[:3].any()
+    assert part.wanted(contacts, told.float()).tolist() == (contacts if separate else contacts | told).tolist()
+    assert made.parts[0].wanted(contacts, told.float()).tolist() == contacts.tolist()
+
+
+def test_a_trained_model_is_uncertain_where_any_object_is() -> None:
+    made, o, tried = model().eval(), batch().o, torch.randn(ROWS, 5, 2, generator=torch.Generator().manual_seed(1))
+    made.take_down_scaffold()
+    odds = torch.cat([part.predicted(o, tried) for part in made.parts], -1)
+    torch.testing.assert_close(made.uncertainty(o, tried), -odds.abs().amin(-1))
 
 
 def test_moves_that_touch_all_objects_found_before_are_chosen() -> None:
@@ -119,7 +125,6 @@ def test_the_agent_and_the_scales_are_stored_once() -> None:
 @pytest.mark.slow
 def test_two_objects_in_pictures_are_found(recwarn: pytest.WarningsRecorder) -> None:
     """L_test is a small share of the constant predictor's for each of them."""
-    torch.set_num_threads(1)
     options: dict[str, Any] = {"size": 32, "objects": 2}
     found = palpate.fit(
         world("palpate/SpritesMany-v0", **options), encoder="small", objects=2, steps=500, device="cpu", progress=False

@@ -28,7 +28,7 @@ class TestOversampled:
         generator, shares = torch.Generator().manual_seed(0), []
         for _ in range(batches):
             contact = feed.draw(generator).o[:, 0].int() % every == 0
-            feed.record(contact)
+            feed.record(contact, contact)
             shares.append(contact.float().mean())
         return torch.stack(shares)
 
@@ -52,7 +52,7 @@ class TestOversampled:
         feed = Oversampled(numbered(100), 100, 0.5)
         for contact in (True, False):
             feed.draw(torch.Generator())
-            feed.record(torch.full((100,), contact))
+            feed.record(*[torch.full((100,), contact)] * 2)
         assert feed.vitals() == {}
 
 
@@ -110,7 +110,7 @@ def go_on(feed: Selected, batches: int, over: float = 0.5, contacts: Any = truth
     generator, drawn = torch.Generator().manual_seed(seed), []
     for _ in range(batches):
         drawn.append(feed.draw(generator))
-        feed.record(contacts(drawn[-1]))
+        feed.record(*[contacts(drawn[-1])] * 2)
         feed.adapt(over)
     return drawn
 

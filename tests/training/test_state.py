@@ -98,6 +98,16 @@ def test_a_run_in_stages_is_resumed(step: int, tmp_path: Path, monkeypatch: pyte
     assert same(weights(straight), weights(resumed))
 
 
+def test_a_resumed_stage_leaves_earlier_parts_in_evaluation_mode(tmp_path: Path) -> None:
+    """Otherwise averages of BatchNorm would change."""
+    options: dict[str, Any] = {"objects": 2, "method": "one-by-one"}
+    with pytest.raises(Interrupted):
+        trained("stream", settings(log_every=2), folder=tmp_path, watch=stop_at(8), **options)
+    model: Any = make_model(True, **options)
+    restore(Run(model, feed("stream"), settings(), torch.device("cpu")), tmp_path)
+    assert [module.training for module in (model.phi_int, *model.parts)] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("kind", "vitals"),
     [("pool", {"pool": 4}), ("chosen moves", {"chosen_moves": 0.5}), ("oversampled", {"contact_share": 0.5})],

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from toys import BATCH, Toy, make_model, resident, settings, train_toy, triples
+from toys import BATCH, Toy, feed, make_model, resident, same, settings, train_toy, triples, weights
 
 from palpate.bodies.base import SHAPE_FROM
 from palpate.data.sources import Resident
 from palpate.methods.base import Anew, Loss, Model
+from palpate.methods.one_by_one import OneByOne
 from palpate.training.feeds import Oversampled
 from palpate.training.notes import NonFiniteLoss, Notes
 from palpate.training.state import _learned
@@ -54,16 +55,32 @@ def test_each_stage_has_a_schedule_of_its_own() -> None:
         rates.append(run.optimizers[0].param_groups[0]["lr"].item())
         assert run.progress.item() == pytest.approx(run.step % 10 / 10, abs=1e-6)
         seen.append((run.step, toy.stage, bool(run.best)))
-        run.feed.record(torch.ones(BATCH))
+        run.feed.record(torch.zeros(BATCH), torch.ones(BATCH))
         if run.step % 10 == 5:
             toy.weight.data.fill_(run.step)
             run.evaluated(evaluate, "held_out")
             toy.weight.data.zero_()
         if run.step % 10 == 0:  # the best weights of the last stage are back, and nothing recorded counts any more
             assert toy.weight.tolist() == ([run.step - 5.0] * 2 if run.step else [1.0, -2.0])
+            assert run.feed.vitals() == {"contact_share": 1.0}  # of this batch alone
     assert rates[:10] == pytest.approx(rates[10:20])
     assert rates[:10] == pytest.approx(rates[20:])
     assert [(stage, best) for _, stage, best in seen] == [(i // 10, i % 10 > 5) for i in range(30)]
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_later_stages_leave_what_was_learned_before(optimizer: Any) -> None:
+    model = make_model(True, objects=2, method="one-by-one")
+    assert isinstance(model, OneByOne)
+    run = Run(model, feed("stream"), settings(steps=6, optimizer=optimizer), CPU)
+    steps(run, 3)
+    found = [weights(module) for module in (model.phi_int, model.parts[0])]
+    last = weights(model.parts[1])
+    steps(run, 3)
+    assert all(same(old, weights(module)) for old, module in zip(found, (model.phi_int, model.parts[0]), strict=True))
+    assert not same(last, weights(model.parts[1]))
+    modes = [module.training for module in (model.phi_int, *model.parts)]
+    assert modes == [False, False, True]  # else averages of BatchNorm would change
 
 
 @pytest.mark.parametrize("body", ["outline", "ellipse"])

@@ -77,7 +77,12 @@ def select_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_model(
-    picture: bool = False, *, body: str = "ball", refine: bool = False, objects: int = 1, method: str = "contact"
+    picture: bool = False,
+    *,
+    body: str = "ball",
+    refine: bool = False,
+    objects: int = 1,
+    method: str = "contact",
 ) -> Model:
     torch.manual_seed(0)
     return build(
@@ -110,8 +115,9 @@ def trained(
     return model
 
 
-def weights(model: Model) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in model.lasting_state().items()}
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    state = model.lasting_state() if isinstance(model, Model) else model.state_dict()
+    return {name: value.clone() for name, value in state.items()}
 
 
 def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:

@@ -120,6 +120,7 @@ class Loss(NamedTuple):
     terms: dict[str, Tensor]  # scalars, weights included
     readings: dict[str, Tensor]  # scalars, detached
     contacts: Tensor | None = None  # [b] bool, reliable contacts
+    wanted: Tensor | None = None  # [b] bool, triples of a data set to draw more often if they are rare
 
 
 class Examination(NamedTuple):

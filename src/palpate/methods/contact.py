@@ -125,11 +125,12 @@ class Contact(Geometric):
         }
         if self.training and self.group.turns:
             terms["stay"] = self.follows(z_int, a, z_int_next) * terms["stay"]
-        return Loss(terms, {"contact_share": changed.mean()}, self.recorded(changed > 0.5, told))
+        contacts = self.scenes.reliable(changed > 0.5)
+        return Loss(terms, {"contact_share": changed.mean()}, contacts, self.wanted(contacts, told))
 
-    def recorded(self, changed: Tensor, told: Tensor) -> Tensor:
-        """Triples `[b]` bool that may be drawn more often: reliable contacts."""
-        return self.scenes.reliable(changed)
+    def wanted(self, contacts: Tensor, told: Tensor) -> Tensor:
+        """Triples `[b]` bool of a data set that may be drawn more often."""
+        return contacts
 
     def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor, told: Tensor) -> Tensor:
         """L_cont (Eq. 5) of the triples that W learns from."""

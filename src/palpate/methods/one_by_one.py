@@ -58,10 +58,9 @@ class Part(Contact):
         each = self.contrasts(w, w_next, z_int_next)
         return (told * each).sum() / told.sum().clamp(min=FEWEST_TOLD * len(told))
 
-    def recorded(self, changed: Tensor, told: Tensor) -> Tensor:
-        """Until W has two classes, the triples that it learns from are the ones to draw more often."""
-        reliable = super().recorded(changed, told)
-        return reliable | ((told > 0) & ~self.scenes.has_valley[0]) if self.earlier else reliable
+    def wanted(self, contacts: Tensor, told: Tensor) -> Tensor:
+        """Until W has two classes, the triples that it learns from."""
+        return contacts | ((told > 0) & ~self.scenes.has_valley[0]) if self.earlier else contacts
 
     def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
         """Moves that touch all objects found so far, until this one is placed; from then on in every second row."""
@@ -130,7 +129,9 @@ class OneByOne(Model):
         return self.part.contacts(batch)
 
     def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
-        return self.part.uncertainty(o, moves, share)
+        if self.part.recent is not None:  # in training
+            return self.part.uncertainty(o, moves, share)
+        return torch.stack([Contact.uncertainty(part, o, moves, share) for part in self.parts]).amax(0)
 
     def adapt(self, share: float) -> list[Anew]:
         return self.part.adapt(share)
@@ -146,6 +147,7 @@ class OneByOne(Model):
         return {name: value for name, value in self.state_dict().items() if not name.startswith(scaffold)}
 
     def take_down_scaffold(self) -> None:
+        self.stage = self.stages - 1
         for part in self.parts:
             part.take_down_scaffold()
 

@@ -47,8 +47,8 @@ class Feed:
     def connect(self, contacts: Contacts, uncertainty: Uncertainty) -> None:
         """Set the model's functions that a feed may call on triples and moves."""
 
-    def record(self, contacts: Tensor) -> None:
-        """Receive the reliable contacts `[b]` of the last batch."""
+    def record(self, contacts: Tensor, wanted: Tensor) -> None:
+        """Receive the reliable contacts `[b]` of the last batch, and which triples to draw more often."""
 
     def adapt(self, share: float) -> None:
         """Change the way of drawing, every few steps, when `share` of the run is over; may wait for the device."""
@@ -92,8 +92,8 @@ class Oversampled(Feed):
         self._drawn.copy_(self.source.choose(self.batch_size, generator, weights))
         return self.source.take(self._drawn)
 
-    def record(self, contacts: Tensor) -> None:
-        self._labels.index_copy_(0, self._drawn, contacts.to(torch.int8))
+    def record(self, contacts: Tensor, wanted: Tensor) -> None:
+        self._labels.index_copy_(0, self._drawn, wanted.to(torch.int8))
 
     def renew(self) -> None:
         self._labels.fill_(UNKNOWN)
@@ -182,9 +182,13 @@ class Selected(Feed):
     def connect(self, contacts: Contacts, uncertainty: Uncertainty) -> None:
         self._contacts, self._uncertainty = contacts, uncertainty
 
-    def record(self, contacts: Tensor) -> None:
+    def record(self, contacts: Tensor, wanted: Tensor) -> None:
         if self.pool == 1:
             self._count(contacts[int(self._chosen) :])  # chosen moves do not show how common contacts are
+
+    def renew(self) -> None:
+        self._pool.fill_(1)
+        self._seen.zero_()
 
     def assume(self, contact_share: float) -> None:
         """Take the contact share as known, before any batch is judged."""

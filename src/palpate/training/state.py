@@ -97,6 +97,7 @@ def _take(run: Run, groups: dict[str, dict[str, Tensor]], facts: dict[str, Any])
     for name, value in run.feed.memory().items():
         value.copy_(groups["feed"][name])
     run.step, run.plain.stage = step, (step - 1) * run.plain.stages // run.config.steps
+    run.plain.train()  # parts of earlier stages only predict
     run.feed.seek(step)
 
 

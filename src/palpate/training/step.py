@@ -76,7 +76,7 @@ class Run:
             with self.fabric.autocast():
                 loss: Loss = self.model.loss(batch, self.generator, self.progress)
         if loss.contacts is not None:
-            self.feed.record(loss.contacts)
+            self.feed.record(loss.contacts, loss.contacts if loss.wanted is None else loss.wanted)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.fabric.backward(torch.stack(list(loss.terms.values())).sum())
@@ -203,6 +203,7 @@ class Run:
         self.plain.stage = self._next_stage
         self.plain.train()
         self.feed.renew()
+        self._align()  # only the first rank has the best weights
 
     def hand_over(self) -> None:
         """Prepare the model for users: the best weights, without the parts that only training needs."""
