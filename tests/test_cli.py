@@ -26,6 +26,7 @@ from palpate.cli.environment import _literal
 from palpate.collecting.parts import Stopped
 from palpate.demo import demo
 from palpate.disk import Busy, alone
+from palpate.representation import load
 from palpate.runlog import read_log
 from palpate.training.feeds import MOVES
 from palpate.training.loop import Interrupted
@@ -133,8 +134,19 @@ class TestVerbs:
         code, _, err = run("train", "--data", log, "--out", tmp_path / "run", "--steps", 2, *TINY)
         assert code == 0, err
         with pytest.raises(AssertionError):  # it returned no scores
-            demo(tmp_path / "demo", steps=2, seed=0, resume=False, overwrite=False)
+            demo(tmp_path / "demo", objects=1, steps=2, seed=0, resume=False, overwrite=False)
         assert drawn == [tmp_path / "run", tmp_path / "demo"]
+
+    @pytest.mark.filterwarnings("ignore")  # two steps learn nothing
+    def test_a_demo_has_as_many_objects_as_wanted(
+        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("palpate.demo.TEST_TRIPLES", 200)
+        code, out, err = run("demo", "--objects", 2, "--steps", 2, "--out", tmp_path / "run")
+        assert code == 0, err
+        assert re.search(r"pixels for the agent and [\d.]+, [\d.]+ for the objects, of 50", out)
+        assert load(tmp_path / "run").model.config.objects == 2
+        assert [row["step"] for row in read_log(tmp_path / "run" / "metrics.jsonl")][-1] == 4  # two for each object
 
     @pytest.mark.slow
     def test_collect_train_evaluate(self, log: Path, tmp_path: Path) -> None:
