@@ -10,7 +10,7 @@ import palpate
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.data.transitions import Batch
 from palpate.envs.registration import world
-from palpate.methods.one_by_one import FEWEST_TOLD, OneByOne
+from palpate.methods.one_by_one import LEAST_USED, OneByOne
 from palpate.objects import NEVER, Objects
 
 ROWS, SIZE = 16, 20
@@ -60,29 +60,29 @@ def test_w_learns_from_triples_in_which_all_objects_found_before_have_moved() ->
     first, second = torch.rand(2, ROWS, generator=torch.Generator().manual_seed(3)) < 0.5
     moves(made.parts[0], first)
     moves(made.parts[1], second)
-    told = [part.tells(batch()) for part in made.parts]
-    assert [x.tolist() for x in told] == [[1.0] * ROWS, first.float().tolist(), (first & second).float().tolist()]
+    used = [part.learns_from(batch()) for part in made.parts]
+    assert [x.tolist() for x in used] == [[1.0] * ROWS, first.float().tolist(), (first & second).float().tolist()]
 
 
 def test_the_contrast_is_the_mean_over_these_triples() -> None:
     part = model().parts[1]
     w, w_next = nn.functional.normalize(torch.randn(2, ROWS, 1, 8), dim=-1)
-    z, told = torch.randn(ROWS, 2), torch.zeros(ROWS)
+    z, used = torch.randn(ROWS, 2), torch.zeros(ROWS)
     each = part.contrasts(w, w_next, z)
-    told[[2, 5]] = 1
-    torch.testing.assert_close(part.contrast(w, w_next, z, told), (each[2] + each[5]) / 2)
+    used[[2, 5]] = 1
+    torch.testing.assert_close(part.contrast(w, w_next, z, used), (each[2] + each[5]) / 2)
     assert part.contrast(w, w_next, z, torch.zeros(ROWS)) == 0
-    assert FEWEST_TOLD * ROWS < 1  # else two triples would be too few for a mean
+    assert LEAST_USED * ROWS < 1  # else two triples would be too few for a mean
 
 
 @pytest.mark.parametrize("separate", [True, False])
 def test_these_triples_are_wanted_until_w_separates_contacts(separate: bool) -> None:
     made = model()
-    told, contacts = torch.arange(ROWS) < 3, torch.arange(ROWS) > 12
+    used, contacts = torch.arange(ROWS) < 3, torch.arange(ROWS) > 12
     part = made.parts[1]
     part.scenes.scenes.split(0).valley.fill_(0.9 if separate else 0.1)
-    assert part.wanted(contacts, told.float()).tolist() == (contacts if separate else contacts | told).tolist()
-    assert made.parts[0].wanted(contacts, told.float()).tolist() == contacts.tolist()
+    assert part.wanted(contacts, used.float()).tolist() == (contacts if separate else contacts | used).tolist()
+    assert made.parts[0].wanted(contacts, used.float()).tolist() == contacts.tolist()
 
 
 def test_a_trained_model_is_uncertain_where_any_object_is() -> None:

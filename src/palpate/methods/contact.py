@@ -76,18 +76,18 @@ class Contact(Geometric):
     def outputs(self, batch: Batch, generator: torch.Generator, progress: Tensor) -> tuple[Tensor, ...]:
         raw = self.networks(self.inputs(torch.cat((batch.o, batch.o_next)), generator))
         both = [part for output in raw for part in output.chunk(2)]
-        return (*both, self.tells(batch), self.inputs.scaled(batch.a), *batch.journey)
+        return (*both, self.learns_from(batch), self.inputs.scaled(batch.a), *batch.journey)
 
     def networks(self, x: Tensor) -> list[Tensor]:
         """Outputs of phi_int, phi_ext and phi_cont for scaled observations."""
         return side_by_side((self.phi_int, self.phi_ext, self.phi_cont), x)
 
-    def tells(self, batch: Batch) -> Tensor:
+    def learns_from(self, batch: Batch) -> Tensor:
         """From which triples `[b]` W learns, 1 or 0."""
         return batch.a.new_ones(len(batch.a))
 
     def objective(self, outputs: tuple[Tensor, ...], progress: Tensor) -> Loss:
-        int_, int_next, ext, ext_next, cont, cont_next, told, a, *journey = outputs
+        int_, int_next, ext, ext_next, cont, cont_next, used, a, *journey = outputs
         z_int, z_int_next = self.group.pose(int_), self.group.pose(int_next)
         before, after = self.head(ext, z_int.detach()), self.head(ext_next, z_int_next.detach())
         w, w_next = self.scenes(cont), self.scenes(cont_next)  # [b, k, m]
@@ -119,20 +119,20 @@ class Contact(Geometric):
             self.recent.store(start, a, before.position, clearance, apart, apart_next, changed > 0.5)
         terms = {
             "agent": self.agent_term(int_, a, int_next, journey),
-            "contrast": self.contrast(w, w_next, z_int_next, told),
+            "contrast": self.contrast(w, w_next, z_int_next, used),
             "contact": self.contact_term(before, after, path, changed, share, wrong),
             "stay": self.stay_term(before, after, changed + missed, progress),
         }
         if self.training and self.group.turns:
             terms["stay"] = self.follows(z_int, a, z_int_next) * terms["stay"]
         contacts = self.scenes.reliable(changed > 0.5)
-        return Loss(terms, {"contact_share": changed.mean()}, contacts, self.wanted(contacts, told))
+        return Loss(terms, {"contact_share": changed.mean()}, contacts, self.wanted(contacts, used))
 
-    def wanted(self, contacts: Tensor, told: Tensor) -> Tensor:
+    def wanted(self, contacts: Tensor, used: Tensor) -> Tensor:
         """Triples `[b]` bool of a data set that may be drawn more often."""
         return contacts
 
-    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor, told: Tensor) -> Tensor:
+    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor, used: Tensor) -> Tensor:
         """L_cont (Eq. 5) of the triples that W learns from."""
         return self.contrasts(w, w_next, z_int_next).mean()
 

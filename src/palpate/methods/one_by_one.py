@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from palpate.config import ModelConfig
-from palpate.contacts.split import SEPARABLE
 from palpate.data.transitions import Batch
 from palpate.methods.base import Anew, Encoding, Examination, Loss, Model, Threshold
 from palpate.methods.contact import Contact
 from palpate.networks import side_by_side
 
 Joined = TypeVar("Joined", Encoding, Examination)
-FEWEST_TOLD = 0.05  # share of a batch that W's loss is at least divided by: few triples must not weigh much
+LEAST_USED = 0.05  # share of a batch that W's loss is at least divided by: few triples must not weigh much
 
 
 @final
@@ -44,23 +43,23 @@ class Part(Contact):
         return [agent, *side_by_side((self.phi_ext, self.phi_cont), x)]
 
     @torch.no_grad()
-    def tells(self, batch: Batch) -> Tensor:
-        told = super().tells(batch)
+    def learns_from(self, batch: Batch) -> Tensor:
+        used = super().learns_from(batch)
         if self.earlier:
             x = self.inputs(torch.cat((batch.o, batch.o_next)))
             z_int = self.group.pose(self.phi_int(x))
             for part in self.earlier:
                 places, z = part.scenes.places, part.head(part.phi_ext(x), z_int).position
-                told = told * places.contact(places.distance(*z.chunk(2)))[:, 0]
-        return told
+                used = used * places.contact(places.distance(*z.chunk(2)))[:, 0]
+        return used
 
-    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor, told: Tensor) -> Tensor:
+    def contrast(self, w: Tensor, w_next: Tensor, z_int_next: Tensor, used: Tensor) -> Tensor:
         each = self.contrasts(w, w_next, z_int_next)
-        return (told * each).sum() / told.sum().clamp(min=FEWEST_TOLD * len(told))
+        return (used * each).sum() / used.sum().clamp(min=LEAST_USED * len(used))
 
-    def wanted(self, contacts: Tensor, told: Tensor) -> Tensor:
+    def wanted(self, contacts: Tensor, used: Tensor) -> Tensor:
         """Until W has two classes, the triples that it learns from."""
-        return contacts | ((told > 0) & ~self.scenes.has_valley[0]) if self.earlier else contacts
+        return contacts | ((used > 0) & ~self.scenes.has_valley[0]) if self.earlier else contacts
 
     def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
         """Moves that touch all objects found so far, until this one is placed; from then on in every second row."""
@@ -75,9 +74,6 @@ class Part(Contact):
 @final
 class OneByOne(Model):
     """A `Part` for each object, and what they share."""
-
-    # The same for all parts.
-    not_judged = Contact.not_judged
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -187,9 +183,6 @@ class OneByOne(Model):
 
     def separations(self) -> list[float]:
         return [x for part in self.parts for x in part.separations()]
-
-    def separable(self) -> bool:
-        return min(self.separations()) >= SEPARABLE
 
     def examine(self, batch: Batch) -> Examination:
         return _joined([part.examine(batch) for part in self.parts], ("agent", "agent_next"))
