@@ -156,8 +156,7 @@ class TrainingConfig:
     """How a model is trained."""
 
     steps: int | None = None
-    """Optimiser steps. Default: 2500 for fresh triples and for ResNets, else by the number of triples; for several
-    objects in pictures, so many for each object."""
+    """Optimiser steps. Default: 2500 for fresh triples and for ResNets, else by the number of triples."""
     batch_size: int | None = None
     """Triples per step. Default: 128, or 256 for a data set of vectors and for vectors of agents that turn; less if a
     data set is small."""
