@@ -6,6 +6,7 @@ from walks import RADIUS, stored, walked
 
 from palpate.contacts.recent import Recent
 from palpate.contacts.relocation import SEARCH_AT, better_place, due, places
+from palpate.geometry import Segment
 from palpate.groups.translations import Translations
 
 
@@ -13,7 +14,8 @@ from palpate.groups.translations import Translations
 def test_a_body_in_the_shadow_is_moved_to_the_object(wrong: tuple[float, float]) -> None:
     path, thing, changed = walked(4000, mast=0.1)
     shifted = thing + torch.tensor(wrong)
-    place = better_place(stored(path, shifted, changed), 0, torch.tensor(0.17), resize=True)
+    clearance = path.distance2(shifted).sqrt() - 0.17
+    place = better_place(stored(path, shifted, changed, clearance), 0, torch.tensor(0.17), resize=True)
     assert place is not None
     assert (shifted + place.offset - thing).norm(dim=1).max() < 0.035  # the places are 0.046 apart
     assert place.radius.item() == pytest.approx(RADIUS, abs=0.03)
@@ -23,6 +25,17 @@ def test_a_body_in_the_shadow_is_moved_to_the_object(wrong: tuple[float, float])
 def test_a_right_place_is_kept(n: int, mast: float) -> None:
     path, thing, changed = walked(4000, n, mast)
     assert better_place(stored(path, thing, changed), 0, torch.tensor(RADIUS), resize=True) is None
+
+
+def test_a_long_body_is_kept() -> None:
+    """Its mean radius is much larger than that of the disc which explains its contacts best."""
+    path, thing, _ = walked(4000)
+    ends = thing[:, None] + torch.tensor([[-0.25, 0.0], [0.25, 0.0]])
+    rod = Segment(ends[:, 0], ends[:, 1] - ends[:, 0])
+    gaps = torch.stack([path.distance2(rod.at(torch.full((4000,), t / 49))).sqrt() for t in range(50)])
+    clearance = gaps.amin(0) - 0.02
+    recent = stored(path, thing, clearance < 0, clearance)
+    assert better_place(recent, 0, torch.tensor(0.27), resize=True) is None
 
 
 def test_a_known_radius_is_kept() -> None:

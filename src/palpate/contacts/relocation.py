@@ -35,12 +35,13 @@ def due(recent: Recent, share: float) -> bool:
 def better_place(recent: Recent, index: int, radius: Tensor, *, resize: bool) -> Place | None:
     """The best place of object `index`, if it is clearly better than the present one; waits for the device."""
     rows = recent.rows(index)
-    if rows is None:
+    if rows is None or rows.clearance.isnan().any():
         return None
     radii = radius * torch.tensor(SMALLER if resize else (1.0,), device=radius.device)
     offsets = radius * places(rows.position.shape[1]).to(radius)  # [places, n], the present one first
     touching = torch.cat([rows.distance(x) < radii[:, None] for x in offsets])  # [places r, N]
-    least = explanation(touching[:1], rows.cells, rows.changed) + GAIN
+    # The present body, whatever its shape: as a disc, a long one would seem too large.
+    least = explanation(rows.clearance[None] < 0, rows.cells, rows.changed) + GAIN
     (hopeful,) = (best_explanation(touching, rows.changed) >= least).nonzero(as_tuple=True)
     if not len(hopeful):
         return None
