@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from walks import RADIUS, stored, walked
 
 from palpate.config import ModelConfig, ObjectiveConfig
 from palpate.contacts.mistakes import MEMORY
@@ -15,7 +16,7 @@ from palpate.contacts.relocation import Place
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
-from palpate.methods.contact import AGAIN_RAW_SOFTNESS, Contact
+from palpate.methods.contact import SHARPENS_FROM, Contact
 from palpate.methods.geometric import (
     DOUBT,
     FIRST_RAW_SOFTNESS,
@@ -156,19 +157,53 @@ def test_labels_are_doubted_once_the_object_is_placed(placed: bool) -> None:
     ],
 )
 def test_joint_odds_decide_if_contacts_do_not_separate(share: float, separate: bool, agree: bool, decide: bool) -> None:
-    """And the boundary, which wrong labels have made soft, begins anew."""
     model = contact()
     assert model.joint is not None
     model.joint.agree[0] = agree
     split = model.scenes.scenes.split(0)
     split.valley.fill_(0.9 if separate else 0.1)
-    anew = model.adapt(share)
+    assert not model.adapt(share)
     assert bool(model.joint.decide) == decide
-    assert [x.parameter for x in anew] == [model.raw_softness] * decide
-    assert model.raw_softness.item() == (AGAIN_RAW_SOFTNESS if decide else FIRST_RAW_SOFTNESS)
     split.valley.fill_(0.9)
     model.adapt(0.5)
     assert bool(model.joint.decide) == decide  # to the end of the run
+
+
+@pytest.mark.parametrize(
+    ("share", "placed", "softness", "sharpens"),
+    [
+        (SHARPENS_FROM, True, 0.09, True),
+        (SHARPENS_FROM, True, 0.022, False),  # somewhat too soft: left to the gradient
+        (SHARPENS_FROM, True, 0.005, False),  # too sharp
+        (SHARPENS_FROM - 0.01, True, 0.09, False),
+        (SHARPENS_FROM, False, 0.09, False),
+    ],
+)
+def test_a_boundary_that_is_far_too_soft_is_sharpened(
+    share: float, placed: bool, softness: float, sharpens: bool
+) -> None:
+    """To what explains the last triples best, here a softness of 0.02."""
+    path, thing, _ = walked(4000)
+    clearance = path.distance2(thing).sqrt() - RADIUS
+    changed = torch.rand(4000, generator=torch.Generator().manual_seed(0)) < (-clearance / 0.02).sigmoid()
+    model = contact()
+    model.recent, model.joint = stored(path, thing, changed, clearance), None
+    model.head.placed.fill_(placed)
+    model.raw_softness.data.fill_(math.log((softness - 0.004) / (0.1 - softness)))
+    before = model.softness.item()
+    anew = model.adapt(share)
+    assert [x.parameter for x in anew] == [model.raw_softness] * sharpens
+    assert model.softness.item() == pytest.approx(0.02, rel=0.15) if sharpens else before
+
+
+def test_a_boundary_is_not_sharpened_by_clearances_from_before_a_move() -> None:
+    path, thing, changed = walked(4000)
+    model = contact()
+    model.recent = stored(path, thing, changed)
+    assert model.sharpen(0, model.recent)
+    model.raw_softness.data.fill_(FIRST_RAW_SOFTNESS)
+    model.recent.shift(0, torch.zeros(2))
+    assert not model.sharpen(0, model.recent)
 
 
 def test_the_losses_follow_joint_odds_once_they_decide() -> None:
@@ -359,16 +394,21 @@ def test_a_scene_with_an_object_hidden_in_both_changes_nearly_always_or_nearly_n
     assert model.hidden_change.sigmoid().item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("training", "weights"), [(True, [25.0, 2.0, 25.0]), (False, [1.0, 1.0, 1.0])])
-def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, weights: list[float]) -> None:
+@pytest.mark.parametrize(("training", "shares"), [(True, [0.02, 0.25, 0.02]), (False, [0.5, 0.5, 0.5])])
+def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, shares: list[float]) -> None:
     """A contact weighs 0.5 / share, with a share of at least 0.02; held-out triples are not balanced."""
     (here,), path = at(torch.zeros(1, 2)), Segment(torch.zeros(1, 2), torch.zeros(1, 2))
     model, touched = contact().train(training), torch.ones(1, 1)
-    even, *found = (
+    odds = float(model.logit(here, path).detach())
+    found = [
         float(model.contact_term(here, here, path, touched, torch.tensor([share]), RIGHT).detach())
-        for share in (0.5, 0.0, 0.25, 0.02)
-    )
-    assert found == pytest.approx([even * weight for weight in weights])
+        for share in (0.0, 0.25, 0.02)
+    ]
+    doubt, chance = 0.0 if training else DOUBT, 1 / (1 + math.exp(-odds))
+    right = (1 - doubt) * chance + doubt * (1 - chance)
+    each = [math.log1p((1 - right) / right * share / (1 - share)) for share in shares]
+    balanced = [0.5 / share * cost for share, cost in zip(shares, each, strict=True)]
+    assert found == pytest.approx(balanced, rel=1e-3, abs=1e-7)
 
 
 def test_turning_counts_as_moving() -> None:

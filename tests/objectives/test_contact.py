@@ -151,25 +151,46 @@ def test_the_paths_without_contact_are_what_the_points_loss_lacks() -> None:
 
 
 def test_balance_by_hand() -> None:
-    """A quarter are contacts: each weighs 2, the others 2/3. A contact says nothing about o'."""
+    """A quarter are contacts: each weighs 2, the others 2/3, so the odds are three times as large. A contact says
+    nothing about o'."""
     before, after = torch.tensor([1.0, 1.0, -2.0, -2.0]), torch.tensor([3.0, -3.0, 0.0, 5.0])
     contact = torch.tensor([True, True, False, False])
-    first, second = change_nll(before, contact), change_nll(after, contact)
+    first, second = (change_nll(x + math.log(3), contact) for x in (before, after))
     expected = torch.cat((2 * first[:2], (first + second)[2:] / 3))
     assert_close(balanced_nll(before, after, None, contact.float(), torch.tensor(0.25)), expected)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_however_rare_contacts_are_both_classes_weigh_the_same(share: float) -> None:
-    """For two objects, of which the second has as many contacts as the first has others."""
+    """For two objects, of which the second has as many contacts as the first has others: if geometry knows no more than
+    the share, both classes cost as much as a coin."""
     count = 1000
     contact = torch.stack([torch.arange(count) < share * count, torch.arange(count) >= share * count], 1)
-    even = torch.zeros(count, 2)
-    loss = balanced_nll(
-        even, even, None, contact.float(), contact.float().mean(0), wrong=Wrong.evenly(0.1, torch.ones(2))
-    )
+    shares = contact.float().mean(0)
+    known = (shares / (1 - shares)).log().expand(count, 2)
+    loss = balanced_nll(known, known, None, contact.float(), shares)
     for side in (contact, ~contact):
         assert ((loss * side).sum(0) / count).tolist() == pytest.approx([math.log(2) / 2] * 2, rel=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.9])
+def test_the_boundary_does_not_depend_on_the_share_of_contacts(share: float) -> None:
+    """Distances with an error. Weights alone would move the boundary by `softness * log(1 / share - 1)`."""
+    boundary, softness = 0.5, 0.03
+    distance = uniform(100_000) * boundary / share
+    contact = uniform(100_000, seed=1) < ((boundary - distance) / softness).sigmoid()
+    radius = torch.tensor(0.45, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([radius], max_iter=30, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        odds = (radius - distance) / softness
+        value = balanced_nll(odds, odds, None, contact.double(), contact.double().mean()).mean()
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    assert radius.item() == pytest.approx(boundary, abs=0.004)
 
 
 # Which object

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from palpate.bodies import make_body
 from palpate.bodies.base import LR_SCALE
 from palpate.config import ModelConfig
+from palpate.contacts.boundary import best_softness
+from palpate.contacts.recent import Recent
 from palpate.data.transitions import Batch
 from palpate.geometry import Path
 from palpate.methods.base import Anew
@@ -31,11 +33,13 @@ from palpate.objectives.paper import stay
 from palpate.objects import Objects
 from palpate.refine import Correction
 
-SHARE_RANGE = (0.02, 0.98)
 # Softness of the boundary. Below the range the likelihood of a few triples would grow without bound; above it distant
 # objects get hardly any gradient. With a refinement triples are fresh, and the boundary may be sharper.
 SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
+# Softnesses that are compared: their range before the sigmoid, and their number. A softness that is so many times the
+# best one is far too large.
+RAW_CHOICES, CHOICES, FAR_TOO_SOFT = (-6.0, 3.0), 41, 1.5
 # Triples in which the object is hidden in both observations: least probability of a change, and of none; how much of
 # their count is kept from step to step; how many changes among them are needed before a change is the rule.
 UNSEEN_DOUBT, UNSEEN_MEMORY, FEWEST_UNSEEN = 0.02, 0.98, 10.0
@@ -74,7 +78,28 @@ class Geometric(Located):
     @property
     def softness(self) -> Tensor:
         """Width of the zone of uncertain contact, `[k]`."""
-        return self.sharpest + (SOFTNESS[1] - self.sharpest) * self.raw_softness.sigmoid()
+        return self.sharpest + self._softness_range * self.raw_softness.sigmoid()
+
+    @property
+    def _softness_range(self) -> float:
+        return SOFTNESS[1] - self.sharpest
+
+    @torch.no_grad()
+    def sharpen(self, index: int, recent: Recent) -> list[Anew]:
+        """Set the softness of one object to the best one for the last triples, if it is far too large.
+
+        While positions are rough, it grows to its bound. From there gradients change it too slowly: it is flat there,
+        and Adam divides by the large gradients of before.
+        """
+        rows = recent.rows(index)
+        if rows is None or rows.clearance.isnan().any():
+            return []
+        choices = self.sharpest + self._softness_range * torch.linspace(*RAW_CHOICES, CHOICES).sigmoid()
+        best = best_softness(rows.clearance, rows.changed, choices.to(rows.clearance))
+        if self.softness[index] < FAR_TOO_SOFT * best:
+            return []
+        self.raw_softness[index] = torch.logit((best - self.sharpest) / self._softness_range)
+        return [Anew(self.raw_softness, index)]
 
     def rest_scale(self, progress: Tensor) -> Tensor:
         """Scale of the distance between two observations of an object at rest, `[k]`."""
@@ -127,7 +152,7 @@ class Geometric(Located):
         else:
             # One criterion for all weights. Its classes are not balanced: a few rare contacts would decide.
             share, wrong = torch.full_like(share, 0.5), Wrong.evenly(DOUBT, share)
-        return self.surprise(before, after, path, changed, share.clamp(*SHARE_RANGE), wrong)
+        return self.surprise(before, after, path, changed, share, wrong)
 
     def surprise(
         self, before: Objects, after: Objects, path: Path, changed: Tensor, share: Tensor, wrong: Wrong
@@ -137,10 +162,9 @@ class Geometric(Located):
 
     @torch.no_grad()
     def changes(self, before: Objects, after: Objects, path: Path) -> Tensor:
-        """Geometry's log-odds `[b, k]` of a change, if changes are a share [k] of all triples."""
+        """Geometry's log-odds `[b, k]` of a change."""
         changed, unchanged = change_logs(self.logit(before, path), self._hidden(before, after))
-        share = self.scenes.share.clamp(*SHARE_RANGE)
-        return changed - unchanged + torch.log(share / (1 - share))
+        return changed - unchanged
 
     def _hidden(self, before: Objects, after: Objects) -> Hidden:
         return Hidden(before.hidden, after.hidden, self.hidden_change)
@@ -220,12 +244,9 @@ class Geometric(Located):
     def would_touch(self, o: Tensor, a: Tensor) -> Tensor:
         return self.predicted(o, a[:, None])[:, 0].sigmoid()
 
-    def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
+    def uncertainty(self, o: Tensor, moves: Tensor) -> Tensor:
         """Minus the absolute log-odds of the least certain object."""
-        low, high = SHARE_RANGE
-        share = min(max(share, low), high)
-        # The likelihood is balanced: its log-odds are those of equally many paths with and without contact.
-        return -(self.predicted(o, moves) + math.log(share / (1 - share))).abs().amin(-1)
+        return -self.predicted(o, moves).abs().amin(-1)
 
     def predicted(self, o: Tensor, moves: Tensor) -> Tensor:
         """log-odds of contact `[b, c, k]` for moves [b, c, n] from o."""

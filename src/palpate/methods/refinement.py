@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from palpate.data.transitions import Batch
-from palpate.methods.geometric import SHARE_RANGE, Geometric
-from palpate.objectives.contact import Wrong
+from palpate.methods.geometric import Geometric
+from palpate.objectives.contact import SHARP_DOUBT, Wrong
 from palpate.refine import refine
-
-REFINE_DOUBT = 0.005  # share of wrong contacts; with a sharp boundary one would outweigh the rest
 
 
 class Evidence(NamedTuple):
@@ -60,6 +58,6 @@ def surprise(model: Geometric, evidence: Evidence) -> Tensor:
     """-log P(contacts), a scalar."""
     z_int, z_int_next, raw, raw_next, a, changed = evidence
     path = model.group.path(model.start(z_int, a, z_int_next), a)
-    share = changed.mean(0).clamp(*SHARE_RANGE)
+    share = changed.mean(0)
     before, after = model.head(raw, z_int), model.head(raw_next, z_int_next)
-    return model.surprise(before, after, path, changed, share, Wrong.evenly(REFINE_DOUBT, share))
+    return model.surprise(before, after, path, changed, share, Wrong.evenly(SHARP_DOUBT, share))

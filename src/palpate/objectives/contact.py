@@ -11,6 +11,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 LEAST_CHANCE = 1e-6  # of a change, and of none
+SHARE_RANGE = (0.02, 0.98)  # of changes: rarer labels weigh as if they were as common as that
+# Share of wrong labels that a fit of the boundary assumes; with a sharp boundary one would outweigh the rest.
+SHARP_DOUBT = 0.005
 HIDING_COST = 0.03  # of an object that is hidden in both observations
 LEAST_WIDTH, ADDED_WIDTH = 1e-6, 0.1  # least squared width of the neighbourhood; share of it that is added
 
@@ -90,12 +93,21 @@ def balanced_nll(
     """-log P(label) `[b]`, and the cost of hiding, from the log-odds of contact that o and o' give for the same path.
 
     `changed` [b] is the label, 0 to 1: whether the object has changed. Both labels weigh the same, whatever the `share`
-    of changes; otherwise rare contacts would let the body shrink to where contacts are certain. An object without
-    contact stays, so the path constrains o' as much as o.
+    of changes; otherwise rare contacts would let the body shrink to where contacts are certain. The weights also
+    multiply the odds of the label, so the boundary of the body stays where contacts begin. An object without contact
+    stays, so the path constrains o' as much as o.
     """
+    share = share.clamp(*SHARE_RANGE)
     always, never = torch.ones_like(changed, dtype=torch.bool), torch.zeros_like(changed, dtype=torch.bool)
-    touched = change_nll(before, always, hidden, wrong)
-    passed = (change_nll(before, never, hidden, wrong) + change_nll(after, never, hidden, wrong)) / 2
+    rarity = torch.log(share) - torch.log1p(-share)  # of the label "unchanged" in the data, relative to the other one
+
+    def labels(contact: Tensor) -> tuple[Tensor, Tensor]:
+        """-log P of both labels, if as many triples have one as the other."""
+        odds = change_nll(contact, never, hidden, wrong) - change_nll(contact, always, hidden, wrong) - rarity
+        return -logsigmoid(odds), -logsigmoid(-odds)
+
+    (touched, missed), (_, missed_after) = labels(before), labels(after)
+    passed = (missed + missed_after) / 2
     cost = 0.0 if hidden is None else hidden.cost()
     return changed * touched * 0.5 / share + (1 - changed) * passed * 0.5 / (1 - share) + cost
 

@@ -18,7 +18,10 @@ UNKNOWN, CONTACT = -1, 1  # labels of triples; without contact it is 0
 POOL = 4  # batches drawn to select one from
 JUDGED = 50  # batches from which the contact share is measured
 SLACK = 1.5  # times `least_contacts`: selection stops when the rare class is more common
-MOVES, CHOOSE_FROM = 32, 0.3  # moves to choose from; share of the run after which positions are accurate enough
+CHOOSE_FROM = 0.3  # share of the run after which positions are accurate enough to choose moves
+# Moves to choose from. With more of them the chosen one passes nearer to the boundary. A CPU would be slower, and small
+# CNNs gain little.
+MOVES = {"cuda": 128, "cpu": 32}
 LAST_MOVES, LAST_SHARE = 128, 0.9  # for the refinement: moves to choose from; share of a batch
 
 Contacts = Callable[[Batch], Tensor | None]  # reliable contacts [b]
@@ -143,7 +146,7 @@ class Selected(Feed):
         return int(self._pool), int(self._chosen)
 
     def draw(self, generator: torch.Generator) -> Batch:
-        return self._drawn(int(self._chosen), MOVES, generator)
+        return self._drawn(int(self._chosen), MOVES[self.source.world.device.type], generator)
 
     def last(self, generator: torch.Generator) -> Batch:
         chosen = int(self._chosen)
