@@ -468,8 +468,13 @@ class TestChoice:
         assert command.shape == (20, 4)
         assert (command.sum(1) == 1).all()
 
-    def test_the_least_certain_command_is_chosen(self, done: Path) -> None:
+    @pytest.mark.parametrize("placed", [True, False])
+    def test_the_least_certain_command_is_chosen(self, done: Path, placed: bool) -> None:
+        """Least certain among moves as they occur: at a contact share of 10 %, log-odds of 2.2 are even odds, until the
+        object is placed."""
         model = palpate.load(done / "model")
+        model.model.head.placed.fill_(placed)  # type: ignore[union-attr, operator]
+        model.facts["quality"]["contact_share"] = 0.1
         with palpate.Transitions.open(done / "triples.h5") as triples, h5py.File(done / "triples.h5") as file:
             batch, command = triples.rows(slice(None)), torch.from_numpy(file["command"][...]).double()
         agent = model.encode(batch.o).agent.double()
@@ -480,7 +485,7 @@ class TestChoice:
             o = batch.o[row].numpy()
             moves = steering.predict(agent[row].expand(MOVES, 2), torch.from_numpy(commands).double()).float()
             touch = model.would_touch(batch.o[row].expand(MOVES, -1), moves).double().clamp(1e-12, 1 - 1e-12)
-            even = torch.logit(touch).abs()
+            even = (torch.logit(touch) - (0 if placed else math.log(9))).abs()
             assert even[chooser(o, commands)] <= even.min() + 1e-3
 
     def test_an_observation_as_in_a_file(self) -> None:

@@ -399,6 +399,7 @@ def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, shar
     """A contact weighs 0.5 / share, with a share of at least 0.02; held-out triples are not balanced."""
     (here,), path = at(torch.zeros(1, 2)), Segment(torch.zeros(1, 2), torch.zeros(1, 2))
     model, touched = contact().train(training), torch.ones(1, 1)
+    model.head.placed.fill_(True)
     odds = float(model.logit(here, path).detach())
     found = [
         float(model.contact_term(here, here, path, touched, torch.tensor([share]), RIGHT).detach())

@@ -150,14 +150,15 @@ def test_the_paths_without_contact_are_what_the_points_loss_lacks() -> None:
     assert radius.item() == pytest.approx(0.15, abs=0.01)
 
 
-def test_balance_by_hand() -> None:
-    """A quarter are contacts: each weighs 2, the others 2/3, so the odds are three times as large. A contact says
-    nothing about o'."""
+@pytest.mark.parametrize("sure", [True, False])
+def test_balance_by_hand(sure: bool) -> None:
+    """A quarter are contacts: each weighs 2, the others 2/3, so the odds are three times as large, if positions are
+    sure. A contact says nothing about o'."""
     before, after = torch.tensor([1.0, 1.0, -2.0, -2.0]), torch.tensor([3.0, -3.0, 0.0, 5.0])
     contact = torch.tensor([True, True, False, False])
-    first, second = (change_nll(x + math.log(3), contact) for x in (before, after))
+    first, second = (change_nll(x + sure * math.log(3), contact) for x in (before, after))
     expected = torch.cat((2 * first[:2], (first + second)[2:] / 3))
-    assert_close(balanced_nll(before, after, None, contact.float(), torch.tensor(0.25)), expected)
+    assert_close(balanced_nll(before, after, None, contact.float(), torch.tensor(0.25), sure=sure), expected)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

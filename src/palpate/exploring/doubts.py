@@ -16,12 +16,14 @@ class LeastCertain:
     """A `Chooser` that selects the command with the least certain contact: the one with P(contact) closest to 1/2.
 
     The model computes P(contact) from the observation before the move. It does not use the outcome, so the selection
-    does not bias the outcome.
+    does not bias the outcome. While an object is not placed, P(contact) includes the contact share: if contacts are
+    rare, it is below 1/2 on the learned boundary.
     """
 
     def __init__(self, model: Representation, steering: Steering, share: float) -> None:
         self.share = share
         self._model, self._steering = model, steering
+        self._contact_share = float(model.facts["quality"]["contact_share"])
 
     def __call__(self, observation: np.ndarray, commands: np.ndarray) -> int:
         return int(np.argmax(self.uncertainty(observation, commands)))
@@ -35,7 +37,7 @@ class LeastCertain:
             assert pose is not None  # `explore` refuses methods that predict no contacts
             agent = pose.double().expand(len(commands), -1)
             moves = self._steering.predict(agent, torch.from_numpy(commands).double())
-            found = self._model.model.uncertainty(o, moves.float()[None])
+            found = self._model.model.uncertainty(o, moves.float()[None], self._contact_share)
             assert found is not None
             return found[0].numpy()
 

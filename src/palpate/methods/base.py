@@ -196,8 +196,9 @@ class Model(nn.Module, ABC):
         """Reliable contacts `[b]` bool; device work only."""
         return None
 
-    def uncertainty(self, o: Tensor, moves: Tensor) -> Tensor | None:
-        """Uncertainty `[b, c]` of the contact of each move [b, c, n] from o; device work only."""
+    def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor | None:
+        """Uncertainty `[b, c]` of the contact of each move [b, c, n] from o, where `share` of all moves are in contact;
+        device work only."""
         return None
 
     def adapt(self, share: float) -> list[Anew]:

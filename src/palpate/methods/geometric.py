@@ -20,6 +20,7 @@ from palpate.methods.base import Anew
 from palpate.methods.located import Located
 from palpate.objectives.contact import (
     LEAST_CHANCE,
+    SHARE_RANGE,
     Hidden,
     Wrong,
     balanced_nll,
@@ -152,17 +153,25 @@ class Geometric(Located):
         else:
             # One criterion for all weights. Its classes are not balanced: a few rare contacts would decide.
             share, wrong = torch.full_like(share, 0.5), Wrong.evenly(DOUBT, share)
-        return self.surprise(before, after, path, changed, share, wrong)
+        return self.surprise(before, after, path, changed, share, wrong, sure=self.head.placed)
 
     def surprise(
-        self, before: Objects, after: Objects, path: Path, changed: Tensor, share: Tensor, wrong: Wrong
+        self,
+        before: Objects,
+        after: Objects,
+        path: Path,
+        changed: Tensor,
+        share: Tensor,
+        wrong: Wrong,
+        *,
+        sure: Tensor | bool = True,
     ) -> Tensor:
-        logits = self.logit(before, path), self.logit(after, path)
-        return balanced_nll(*logits, self._hidden(before, after), changed, share, wrong).mean(0).sum()
+        logits, hidden = (self.logit(before, path), self.logit(after, path)), self._hidden(before, after)
+        return balanced_nll(*logits, hidden, changed, share, wrong, sure=sure).mean(0).sum()
 
     @torch.no_grad()
     def changes(self, before: Objects, after: Objects, path: Path) -> Tensor:
-        """Geometry's log-odds `[b, k]` of a change."""
+        """Geometry's log-odds `[b, k]` of a change, for objects that are placed."""
         changed, unchanged = change_logs(self.logit(before, path), self._hidden(before, after))
         return changed - unchanged
 
@@ -244,9 +253,13 @@ class Geometric(Located):
     def would_touch(self, o: Tensor, a: Tensor) -> Tensor:
         return self.predicted(o, a[:, None])[:, 0].sigmoid()
 
-    def uncertainty(self, o: Tensor, moves: Tensor) -> Tensor:
+    def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
         """Minus the absolute log-odds of the least certain object."""
-        return -self.predicted(o, moves).abs().amin(-1)
+        low, high = SHARE_RANGE
+        share = min(max(share, low), high)
+        # Until an object is placed, its log-odds are those of equally many paths with and without contact.
+        odds = torch.where(self.head.placed, 0.0, math.log(share / (1 - share)))
+        return -(self.predicted(o, moves) + odds).abs().amin(-1)
 
     def predicted(self, o: Tensor, moves: Tensor) -> Tensor:
         """log-odds of contact `[b, c, k]` for moves [b, c, n] from o."""

@@ -61,9 +61,9 @@ class Part(Contact):
         """Until W has two classes, the triples that it learns from."""
         return contacts | ((used > 0) & ~self.scenes.has_valley[0]) if self.earlier else contacts
 
-    def uncertainty(self, o: Tensor, moves: Tensor) -> Tensor:
+    def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
         """Moves that touch all objects found so far, until this one is placed; from then on in every second row."""
-        uncertain = super().uncertainty(o, moves)
+        uncertain = super().uncertainty(o, moves, share)
         if not self.earlier:
             return uncertain
         touching = torch.cat([part.predicted(o, moves) for part in self.earlier], -1).amin(-1)
@@ -124,10 +124,10 @@ class OneByOne(Model):
     def contacts(self, batch: Batch) -> Tensor:
         return self.part.contacts(batch)
 
-    def uncertainty(self, o: Tensor, moves: Tensor) -> Tensor:
+    def uncertainty(self, o: Tensor, moves: Tensor, share: float = 0.5) -> Tensor:
         if self.part.recent is not None:  # in training
-            return self.part.uncertainty(o, moves)
-        return torch.stack([Contact.uncertainty(part, o, moves) for part in self.parts]).amax(0)
+            return self.part.uncertainty(o, moves, share)
+        return torch.stack([Contact.uncertainty(part, o, moves, share) for part in self.parts]).amax(0)
 
     def adapt(self, share: float) -> list[Anew]:
         return self.part.adapt(share)

@@ -89,27 +89,30 @@ def balanced_nll(
     changed: Tensor,
     share: Tensor,
     wrong: Wrong | None = None,
+    *,
+    sure: Tensor | bool = True,
 ) -> Tensor:
     """-log P(label) `[b]`, and the cost of hiding, from the log-odds of contact that o and o' give for the same path.
 
     `changed` [b] is the label, 0 to 1: whether the object has changed. Both labels weigh the same, whatever the `share`
-    of changes; otherwise rare contacts would let the body shrink to where contacts are certain. The weights also
-    multiply the odds of the label, so the boundary of the body stays where contacts begin. An object without contact
-    stays, so the path constrains o' as much as o.
+    of changes; otherwise rare contacts would let the body shrink to where contacts are certain. An object without
+    contact stays, so the path constrains o' as much as o.
+
+    The weights also multiply the odds of the label where positions are `sure`, so the boundary of the body stays where
+    contacts begin. While they are not, rare contacts would let the body shrink here, too.
     """
     share = share.clamp(*SHARE_RANGE)
     always, never = torch.ones_like(changed, dtype=torch.bool), torch.zeros_like(changed, dtype=torch.bool)
-    rarity = torch.log(share) - torch.log1p(-share)  # of the label "unchanged" in the data, relative to the other one
+    weights = sure * (torch.log1p(-share) - torch.log(share))  # of a change, relative to no change
 
     def labels(contact: Tensor) -> tuple[Tensor, Tensor]:
-        """-log P of both labels, if as many triples have one as the other."""
-        odds = change_nll(contact, never, hidden, wrong) - change_nll(contact, always, hidden, wrong) - rarity
+        """-log P of both labels, a change and none."""
+        odds = change_nll(contact, never, hidden, wrong) - change_nll(contact, always, hidden, wrong) + weights
         return -logsigmoid(odds), -logsigmoid(-odds)
 
-    (touched, missed), (_, missed_after) = labels(before), labels(after)
-    passed = (missed + missed_after) / 2
+    (touched, passed), (_, passed_after) = labels(before), labels(after)
     cost = 0.0 if hidden is None else hidden.cost()
-    return changed * touched * 0.5 / share + (1 - changed) * passed * 0.5 / (1 - share) + cost
+    return changed * touched * 0.5 / share + (1 - changed) * (passed + passed_after) * 0.25 / (1 - share) + cost
 
 
 def responsibility(odds: Tensor, surer: Tensor) -> Tensor:
