@@ -241,7 +241,7 @@ def test_bench_times_the_step_that_fit_trains(monkeypatch: pytest.MonkeyPatch) -
     moves = type(world).moves
     monkeypatch.setattr(type(world), "moves", lambda self, *given: drawn.append(given[1]) or moves(self, *given))
     run.advance()
-    assert drawn == [MOVES]
+    assert drawn == [MOVES["cpu"]]
     assert run.feed.vitals()["chosen_moves"] == CHOSEN_MOVES
 
 

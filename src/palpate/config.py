@@ -176,9 +176,9 @@ class TrainingConfig:
     """Minimum share of contacts in a batch; rarer contacts are oversampled, unless the data set is too large for
     memory. 0 disables it."""
     chosen_moves: float | None = None
-    """Share of moves, 0 to 0.9, that are chosen instead of random, in a streamed world or by `explore`. Of 32 moves, on
-    a GPU of 128, the one with the least certain contact is chosen. Default: 0.5 if moves can be chosen and the method
-    predicts contacts, else 0."""
+    """Share of moves, 0 to 0.9, that are chosen instead of random, in a streamed world or by `explore`. Of 32 moves, or
+    128 in a streamed world on a GPU, the one with the least certain contact is chosen. Default: 0.5 if moves can be
+    chosen and the method predicts contacts, else 0."""
     seed: int = 0
     """Seed of everything that is random."""
     device: Device | None = None

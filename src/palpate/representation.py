@@ -92,8 +92,9 @@ class Representation:
     def would_touch(self, observation: Any, action: Any) -> Any:
         """Probability of contact, [b] or [b, k], when the agent moves by `action`; by geometry, before the move.
 
-        It is 1/2 for a path that just reaches the boundary, as if half of all paths were in contact. If contacts are
-        rarer, more of the predicted contacts are false positives. None for a model without this geometry.
+        It is 1/2 for a path that just reaches the boundary. Sensors on the agent: as if half of all paths were in
+        contact; if contacts are rarer, more of the predicted ones are false positives. None for a model without this
+        geometry.
         """
         _require_equal_lengths(observation=observation, action=action)
         pairs = zip(self._batches(observation), self._actions(action), strict=True)

@@ -16,7 +16,7 @@ from palpate.contacts.relocation import Place
 from palpate.data.transitions import Batch
 from palpate.geometry import Segment
 from palpate.methods.base import Model
-from palpate.methods.contact import SHARPENS_FROM, Contact
+from palpate.methods.contact import AGAIN_RAW_SOFTNESS, SHARPENS_FROM, Contact
 from palpate.methods.geometric import (
     DOUBT,
     FIRST_RAW_SOFTNESS,
@@ -162,8 +162,10 @@ def test_joint_odds_decide_if_contacts_do_not_separate(share: float, separate: b
     model.joint.agree[0] = agree
     split = model.scenes.scenes.split(0)
     split.valley.fill_(0.9 if separate else 0.1)
-    assert not model.adapt(share)
+    anew = model.adapt(share)
     assert bool(model.joint.decide) == decide
+    assert [x.parameter for x in anew] == [model.raw_softness] * decide
+    assert model.raw_softness.item() == (AGAIN_RAW_SOFTNESS if decide else FIRST_RAW_SOFTNESS)
     split.valley.fill_(0.9)
     model.adapt(0.5)
     assert bool(model.joint.decide) == decide  # to the end of the run
@@ -193,17 +195,17 @@ def test_a_boundary_that_is_far_too_soft_is_sharpened(
     before = model.softness.item()
     anew = model.adapt(share)
     assert [x.parameter for x in anew] == [model.raw_softness] * sharpens
-    assert model.softness.item() == pytest.approx(0.02, rel=0.15) if sharpens else before
+    assert model.softness.item() == pytest.approx(0.02 if sharpens else before, rel=0.15 if sharpens else 1e-6)
 
 
 def test_a_boundary_is_not_sharpened_by_clearances_from_before_a_move() -> None:
     path, thing, changed = walked(4000)
     model = contact()
     model.recent = stored(path, thing, changed)
-    assert model.sharpen(0, model.recent)
+    assert model.sharpen(0, model.recent, RIGHT)
     model.raw_softness.data.fill_(FIRST_RAW_SOFTNESS)
     model.recent.shift(0, torch.zeros(2))
-    assert not model.sharpen(0, model.recent)
+    assert not model.sharpen(0, model.recent, RIGHT)
 
 
 def test_the_losses_follow_joint_odds_once_they_decide() -> None:
@@ -394,12 +396,14 @@ def test_a_scene_with_an_object_hidden_in_both_changes_nearly_always_or_nearly_n
     assert model.hidden_change.sigmoid().item() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("placed", [True, False])
 @pytest.mark.parametrize(("training", "shares"), [(True, [0.02, 0.25, 0.02]), (False, [0.5, 0.5, 0.5])])
-def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, shares: list[float]) -> None:
-    """A contact weighs 0.5 / share, with a share of at least 0.02; held-out triples are not balanced."""
+def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, shares: list[float], placed: bool) -> None:
+    """A contact weighs 0.5 / share, with a share of at least 0.02, and so do its odds once the object is placed;
+    held-out triples are not balanced."""
     (here,), path = at(torch.zeros(1, 2)), Segment(torch.zeros(1, 2), torch.zeros(1, 2))
     model, touched = contact().train(training), torch.ones(1, 1)
-    model.head.placed.fill_(True)
+    model.head.placed.fill_(placed)
     odds = float(model.logit(here, path).detach())
     found = [
         float(model.contact_term(here, here, path, touched, torch.tensor([share]), RIGHT).detach())
@@ -407,9 +411,26 @@ def test_rare_contacts_weigh_more_in_training_up_to_a_bound(training: bool, shar
     ]
     doubt, chance = 0.0 if training else DOUBT, 1 / (1 + math.exp(-odds))
     right = (1 - doubt) * chance + doubt * (1 - chance)
-    each = [math.log1p((1 - right) / right * share / (1 - share)) for share in shares]
+    rarity = [share / (1 - share) if placed else 1.0 for share in shares]
+    each = [math.log1p((1 - right) / right * rare) for rare in rarity]
     balanced = [0.5 / share * cost for share, cost in zip(shares, each, strict=True)]
     assert found == pytest.approx(balanced, rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_log_odds_of_a_change_count_the_share_of_changes_once(placed: bool) -> None:
+    """Until the object is placed, geometry is for equally many changes; the odds of several objects always are."""
+    (here,), path = at(torch.zeros(1, 2)), Segment(torch.full((1, 2), 0.3), torch.zeros(1, 2))
+    model = contact()
+    model.scenes.scenes.split(0).share.fill_(0.2)
+    contact_odds, found = model.logit(here, path).item(), []
+    for now in (False, placed):
+        model.head.placed.fill_(now)
+        found.append((model.changes(here, here, path).item(), model.odds(here, here, path, END).item()))
+    rarity = math.log(0.25)
+    assert found[0][0] == pytest.approx(contact_odds + rarity, abs=1e-4)
+    assert found[1][0] == pytest.approx(contact_odds + (0 if placed else rarity), abs=1e-4)
+    assert found[1][1] - found[0][1] == pytest.approx(-rarity if placed else 0, abs=1e-4)
 
 
 def test_turning_counts_as_moving() -> None:

@@ -190,7 +190,7 @@ class TestChosenMoves:
         assert {len(batch.a) for batch in batches} == {BATCH}
         chosen = torch.cat([batch.a[:first, 0] for batch in batches])
         # The nearest of 32 uniform numbers to a point is 1/66 away on average, and as often beyond it as before.
-        assert (chosen - 0.7).abs().mean() == pytest.approx(1 / (2 * MOVES + 2), rel=0.15)
+        assert (chosen - 0.7).abs().mean() == pytest.approx(1 / (2 * MOVES["cpu"] + 2), rel=0.15)
         contact = torch.cat([truth(batch)[:first] for batch in batches])
         assert contact.float().mean() == pytest.approx(0.5, abs=0.1)
         assert torch.equal(contact, chosen > 0.7)

@@ -90,7 +90,7 @@ def test_the_model_is_asked_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [(POOL * BATCH,)] * 10
     asked.clear()
     trained("chosen moves", refine=True)
-    assert asked == [(BATCH // 2, MOVES, 2)] * 10 + [(int(0.9 * BATCH), LAST_MOVES, 2)] * 2
+    assert asked == [(BATCH // 2, MOVES["cpu"], 2)] * 10 + [(int(0.9 * BATCH), LAST_MOVES, 2)] * 2
 
 
 def test_refinement_comes_once_before_the_model_is_measured_and_saved(tmp_path: Path) -> None:

@@ -8,9 +8,13 @@ from torch import Tensor
 from palpate.objectives.contact import SHARP_DOUBT, Wrong, balanced_nll
 
 
-def best_softness(clearance: Tensor, changed: Tensor, choices: Tensor) -> Tensor:
-    """The softness `[]`, out of `choices` [s], for which clearances [N] explain changes [N] bool best."""
+def best_softness(clearance: Tensor, changed: Tensor, choices: Tensor, wrong: Wrong) -> Tensor:
+    """The softness `[]`, out of `choices` [s], for which clearances [N] explain changes [N] bool best.
+
+    At least a few labels count as `wrong`, whose shares are `[]`.
+    """
     odds, share = -clearance / choices[:, None], changed.float().mean()
     label = changed.to(odds.dtype).expand_as(odds)
-    cost = balanced_nll(odds, odds, None, label, share, Wrong.evenly(SHARP_DOUBT, share)).mean(1)
+    doubt = Wrong(*(rate.clamp(min=SHARP_DOUBT) for rate in wrong))
+    cost = balanced_nll(odds, odds, None, label, share, doubt).mean(1)
     return choices[cost.argmin()]

@@ -39,6 +39,7 @@ from palpate.objects import Objects
 TEMPERATURE, AGENT_TEMPERATURE = 0.1, 0.03  # of d_W, and of the agents' distance
 # Added to exp(-d_W / tau). Vectors change smoothly; they need a higher floor if most triples are contacts.
 PICTURES_FLOOR, VECTORS_FLOOR = 0.001, 0.1
+AGAIN_RAW_SOFTNESS = 0.0  # of the boundary, at most, once labels are joint odds
 SHARPENS_FROM = 0.4  # share of the run after which the softness is compared with others; before, positions are rough
 INSEPARABLE_UNTIL = 0.6  # share of the run after which labels stay what they are
 PLACED_FROM = 0.08  # share of the run after which an object may count as placed
@@ -167,12 +168,18 @@ class Contact(Geometric):
         changed = torch.where(decide, (joint > 0).to(changed.dtype), changed)
         return changed, Wrong(*(torch.where(decide, doubt, x) for x in wrong)), torch.where(decide, likely, share)
 
-    def weigh(self, share: float) -> None:
-        """Let the joint odds decide for the rest of the run, if contacts do not separate when they should."""
+    def weigh(self, share: float) -> list[Anew]:
+        """Let the joint odds decide for the rest of the run, if contacts do not separate when they should.
+
+        Wrong labels have made the boundary as soft as possible by then; from there it would learn too slowly.
+        """
         if self.joint is None or self.joint.decide or not PLACES_FROM <= share <= INSEPARABLE_UNTIL:
-            return
-        if not bool(self.scenes.separate.any()) and bool(self.joint.agree.any()):
-            self.joint.decide.fill_(True)
+            return []
+        if bool(self.scenes.separate.any()) or not bool(self.joint.agree.any()):
+            return []
+        self.joint.decide.fill_(True)
+        self.raw_softness.clamp_(max=AGAIN_RAW_SOFTNESS)
+        return [Anew(self.raw_softness)]
 
     def scene_distance(self, o: Tensor, o_next: Tensor) -> Tensor:
         return self.scenes.deciding(*self._distances(o, o_next))
@@ -214,12 +221,13 @@ class Contact(Geometric):
 
     @torch.no_grad()
     def adapt(self, share: float) -> list[Anew]:
-        """Let spare slots start anew, and look for a better place of each object; a few times each.
+        """Let spare slots start anew, let joint odds decide, and look for a better place of each object; a few times
+        each.
 
-        An object may be hidden as soon as this explains more than contacts alone do.
+        An object may be hidden as soon as this explains more than contacts alone do. A boundary that is far too soft is
+        sharpened.
         """
-        self.weigh(share)
-        renewed, anew = self.slots.renew(share), list[Anew]()
+        renewed, anew = self.slots.renew(share), self.weigh(share)
         generator = torch.Generator().manual_seed(int(self.seed) + int(self.slots.rounds))
         for i in renewed:
             anew += self.restart(i, generator)
@@ -236,7 +244,7 @@ class Contact(Geometric):
             if not self.head.may_hide[i]:
                 self.head.may_hide[i] = agent_hides(self.recent, i, radius)
             if share >= SHARPENS_FROM:
-                anew += self.sharpen(i, self.recent)
+                anew += self.sharpen(i, self.recent, self.wrong())
             place = better_place(self.recent, i, radius, resize=body.resizable) if searching else None
             if place is not None:
                 self.head.relocate(i, place.offset, place.radius)

@@ -86,8 +86,9 @@ class Geometric(Located):
         return SOFTNESS[1] - self.sharpest
 
     @torch.no_grad()
-    def sharpen(self, index: int, recent: Recent) -> list[Anew]:
-        """Set the softness of one object to the best one for the last triples, if it is far too large.
+    def sharpen(self, index: int, recent: Recent, wrong: Wrong) -> list[Anew]:
+        """Set the softness of one object to the best one for the last triples, if it is far too large. Shares [k] of
+        their labels are `wrong`.
 
         While positions are rough, it grows to its bound. From there gradients change it too slowly: it is flat there,
         and Adam divides by the large gradients of before.
@@ -96,7 +97,8 @@ class Geometric(Located):
         if rows is None or rows.clearance.isnan().any():
             return []
         choices = self.sharpest + self._softness_range * torch.linspace(*RAW_CHOICES, CHOICES).sigmoid()
-        best = best_softness(rows.clearance, rows.changed, choices.to(rows.clearance))
+        rates = Wrong(*(rate[index] for rate in wrong))
+        best = best_softness(rows.clearance, rows.changed, choices.to(rows.clearance), rates)
         if self.softness[index] < FAR_TOO_SOFT * best:
             return []
         self.raw_softness[index] = torch.logit((best - self.sharpest) / self._softness_range)
@@ -171,9 +173,16 @@ class Geometric(Located):
 
     @torch.no_grad()
     def changes(self, before: Objects, after: Objects, path: Path) -> Tensor:
-        """Geometry's log-odds `[b, k]` of a change, for objects that are placed."""
+        """Geometry's log-odds `[b, k]` of a change."""
         changed, unchanged = change_logs(self.logit(before, path), self._hidden(before, after))
-        return changed - unchanged
+        return changed - unchanged + torch.where(self.head.placed, 0.0, self._rarity)
+
+    @property
+    def _rarity(self) -> Tensor:
+        """Log-odds `[k]` of a change in the data. Those of the geometry include it once an object is placed; before,
+        they are for equally many triples with and without change."""
+        share = self.scenes.share.clamp(*SHARE_RANGE)
+        return torch.log(share) - torch.log1p(-share)
 
     def _hidden(self, before: Objects, after: Objects) -> Hidden:
         return Hidden(before.hidden, after.hidden, self.hidden_change)
@@ -197,6 +206,7 @@ class Geometric(Located):
     @torch.no_grad()
     def odds(self, before: Objects, after: Objects, path: Path, progress: Tensor) -> Tensor:
         """log-odds `[b, k]` that each object has changed, if it is the only one: by contact or hiding, and by motion.
+        They are for equally many triples with and without change.
 
         An object that changes may move anywhere nearby; one that does not moves by as little as `rest` allows.
         """
@@ -204,7 +214,8 @@ class Geometric(Located):
         changed, unchanged = change_logs(logit, self._hidden(before, after))
         distance2 = stay(before.position, after.position) + self.head.turned2(before, after)
         resting = rest_log_density(distance2, self.rest_scale(progress), n)
-        return changed - unchanged - n * math.log(REACH) - resting
+        even = changed - unchanged - torch.where(self.head.placed, self._rarity, 0.0)
+        return even - n * math.log(REACH) - resting
 
     @torch.no_grad()
     def restart(self, index: int, generator: torch.Generator) -> list[Anew]:

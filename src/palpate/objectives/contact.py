@@ -103,12 +103,15 @@ def balanced_nll(
     """
     share = share.clamp(*SHARE_RANGE)
     always, never = torch.ones_like(changed, dtype=torch.bool), torch.zeros_like(changed, dtype=torch.bool)
-    weights = sure * (torch.log1p(-share) - torch.log(share))  # of a change, relative to no change
+    factor = torch.where(torch.as_tensor(sure, device=share.device), (1 - share) / share, 1.0)  # of the odds
 
     def labels(contact: Tensor) -> tuple[Tensor, Tensor]:
         """-log P of both labels, a change and none."""
-        odds = change_nll(contact, never, hidden, wrong) - change_nll(contact, always, hidden, wrong) + weights
-        return -logsigmoid(odds), -logsigmoid(-odds)
+        change, none = change_nll(contact, always, hidden, wrong), change_nll(contact, never, hidden, wrong)
+        # Exactly as they are for a factor of 1.
+        return change + torch.log1p((-none).exp() * (1 / factor - 1)), none + torch.log1p(
+            (-change).exp() * (factor - 1)
+        )
 
     (touched, passed), (_, passed_after) = labels(before), labels(after)
     cost = 0.0 if hidden is None else hidden.cost()
