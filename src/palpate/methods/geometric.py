@@ -40,7 +40,7 @@ SOFTNESS, SHARPEST = (0.004, 0.1), 0.001
 FIRST_RAW_SOFTNESS, FIRST_REST_SCALE = 2.0, 0.3
 # Softnesses that are compared: their range before the sigmoid, and their number. A softness that is so many times the
 # best one is far too large.
-RAW_CHOICES, CHOICES, FAR_TOO_SOFT = (-6.0, 3.0), 41, 1.5
+RAW_CHOICES, CHOICES, FAR_TOO_SOFT = (-6.0, 3.0), 41, 2.5
 # Triples in which the object is hidden in both observations: least probability of a change, and of none; how much of
 # their count is kept from step to step; how many changes among them are needed before a change is the rule.
 UNSEEN_DOUBT, UNSEEN_MEMORY, FEWEST_UNSEEN = 0.02, 0.98, 10.0
