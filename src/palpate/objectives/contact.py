@@ -108,10 +108,9 @@ def balanced_nll(
     def labels(contact: Tensor) -> tuple[Tensor, Tensor]:
         """-log P of both labels, a change and none."""
         change, none = change_nll(contact, always, hidden, wrong), change_nll(contact, never, hidden, wrong)
-        # Exactly as they are for a factor of 1.
-        return change + torch.log1p((-none).exp() * (1 / factor - 1)), none + torch.log1p(
-            (-change).exp() * (factor - 1)
-        )
+        # In this form a factor of 1 changes no bit.
+        rarer, more_common = torch.log1p((-none).exp() * (1 / factor - 1)), torch.log1p((-change).exp() * (factor - 1))
+        return change + rarer, none + more_common
 
     (touched, passed), (_, passed_after) = labels(before), labels(after)
     cost = 0.0 if hidden is None else hidden.cost()
